@@ -1,0 +1,174 @@
+"""What goes into the engine core and what comes out: typed events and effects, no I/O.
+
+`EngineCore.step(event, now) -> list[Effect]` with `now` in virtual seconds; `next_deadline()` says when a
+`Tick` is due. The front performs the I/O effects (`OpenPayload`, `ReadDisk`, `Join`, `Recv`) and feeds back `Done`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Via = Literal["http", "engine"]
+
+
+class Call(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One request to the engine.
+
+    `via="http"`: `body` is the raw request body (bytes) or the JSON value already decoded; routing, auth and validation apply.
+    `via="engine"`: `body` holds the keyword arguments of the request struct; no HTTP validation applies,
+    `Reply.value` is what SGLang's Engine returns.
+    """
+
+    id: int
+    path: str
+    method: str = "POST"
+    body: Any = None
+    query: dict[str, str] = {}
+    bearer: str | None = None
+    via: Via = "http"
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """The caller of `id` went away."""
+
+    id: int
+
+
+class Raised(msgspec.Struct, frozen=True, tag=True):
+    """An exception as data: `type` is the class name that SGLang's log shows."""
+
+    type: str
+    message: str
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The front finished the I/O effect `id`: a value, or the exception that it raised."""
+
+    id: int
+    value: Any = None
+    error: Raised | None = None
+
+
+class Tick(msgspec.Struct, frozen=True, tag=True):
+    """Time has passed; nothing else happened."""
+
+
+Event = Call | Cancel | Done | Tick
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The last word on call `id`. `media` is json, text or empty; `value` is the in-process return value."""
+
+    id: int
+    status: int
+    body: Any = None
+    media: Literal["json", "text", "empty"] = "json"
+    value: Any = None
+
+
+class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One streamed chunk of call `id`: the JSON object of a `data:` line."""
+
+    id: int
+    chunk: Any
+
+
+class Die(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The process tree is gone. Every open call is dropped, every later one refused."""
+
+    rank: int
+    error: Raised
+
+
+class Block(msgspec.Struct, frozen=True, tag=True):
+    """Scheduler `rank` waits for the I/O effect `id` and does nothing else."""
+
+    rank: int
+    id: int
+
+
+class Barrier(msgspec.Struct, frozen=True, tag=True):
+    """All TP ranks of the engine met after `op`."""
+
+    op: str
+
+
+class Observed(msgspec.Struct, frozen=True, tag=True):
+    """A fact of source core, for the trace."""
+
+    name: str
+    data: dict[str, Any]
+
+
+class OpenPayload(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Unpickle one rank's payload with the profile's allow-list; Done.value is `list[(name, ndarray)]`."""
+
+    id: int
+    rank: int
+    data: bytes
+    load_format: str | None
+
+
+class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Read a Hugging Face folder; Done.value is `list[(name, ndarray)]`."""
+
+    id: int
+    path: str
+    load_format: str | None = None
+
+
+class Join(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Rendezvous of one scheduler rank in a weight-update group."""
+
+    id: int
+    rank: int
+    group_name: str
+    master_address: str
+    master_port: int
+    group_rank: int
+    world_size: int
+    backend: str
+
+
+class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Receive broadcasts from group rank 0; Done.value is `list[(name, ndarray)]`."""
+
+    id: int
+    rank: int
+    group_name: str
+    names: list[str]
+    dtypes: list[str]
+    shapes: list[list[int]]
+    load_format: str | None
+
+
+Effect = Reply | Token | Die | Block | Barrier | Observed | OpenPayload | ReadDisk | Join | Recv
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The launch arguments that change behaviour, under SGLang's own names where it has one.
+
+    `profile` is a key of `fakes.engine.profiles.PROFILES` ("0.5.23", "miles", ...). `dtype` is bfloat16 or float32.
+    `strict_memory` poisons resumed weights instead of zeroing them.
+    """
+
+    profile: str = "0.5.23"
+    model_path: str = ""
+    tp_size: int = 1
+    dp_size: int = 1
+    dtype: str = "bfloat16"
+    device: Literal["cpu", "cuda"] = "cpu"
+    enable_memory_saver: bool = False
+    enable_weights_cpu_backup: bool = False
+    strict_memory: bool = False
+    api_key: str | None = None
+    admin_api_key: str | None = None
+    weight_version: str = "default"
+    max_total_tokens: int = 2048
+    max_running_requests: int = 8
+    watchdog_timeout: float = 300.0
+    health_generation: bool = True
+    checker_cuda_shim: bool = False
+    random_seed: int = 0

@@ -1,0 +1,102 @@
+"""The adapter protocol: what the author of a trainer writes so that it can be judged.
+
+An adapter never pauses, flushes, begins or ends on its own account: what it does is what its trainer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from fakes.outcome import Outcome
+
+Policy = Literal["resume", "quarantine", "terminal"]
+
+
+class EndpointError(Exception):
+    """A call that got no reply. `ending` is dropped, refused or timeout."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class Endpoint(Protocol):
+    """A gated way to one engine."""
+
+    name: str
+    url: str | None
+    incarnation: int
+    tp: int
+    gpu_ids: tuple[int, ...]
+
+    def request(
+        self, op: str, body: Any = None, *, method: str = "POST", query: Mapping[str, str] | None = None, timeout_s: float
+    ) -> Outcome:
+        """Returns every ending, never raises for what the engine does. `timeout_s` counts on `Fleet.clock`."""
+        ...
+
+    def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:
+        """The same in the background, for a fan-out: the returned function waits for the outcome."""
+        ...
+
+
+class ClockLike(Protocol):
+    """The lane's clock: virtual in process, real elsewhere."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Everything a client may know: endpoints, the clock, where to say what its trainer ranks do, and how to serialise.
+
+    `record(name, rank, data)` writes a trainer record. `trainer` is the lane's trainer kit
+    (`fakes.trainer`): export registry, serialiser and collectives for N ranks; adapters of real frameworks ignore it.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    clock: ClockLike
+    version: str
+    record: Callable[[str, int, Mapping[str, Any]], None]
+    trainer: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RefitResult:
+    """What a refit reports. A refused or failed refit raises instead."""
+
+    version: str
+    buckets: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Caps:
+    """What the adapter can do. `transports` names those it has: tensor, distributed, checkpoint-engine, disk, ipc, lora."""
+
+    transports: frozenset[str] = frozenset({"tensor"})
+    policy: Policy = "resume"
+    pause_mode: Literal["abort", "retract", "in_place", "none"] = "retract"
+    ranks: int = 1
+    optional: frozenset[str] = frozenset()
+
+
+class Sut(Protocol):
+    """A system under test. Optional methods (ranks, phase, rollout, on_engine_lost, on_engine_recovered, reported_version) are named in Caps.optional."""
+
+    def setup(self, fleet: Fleet) -> None: ...
+
+    def set_weights(self, state: Mapping[str, Any], version: str) -> None:
+        """The policy now holds `state`: HF names to numpy arrays (bf16 as ml_dtypes.bfloat16, or float32), full shapes."""
+        ...
+
+    def refit(self, deadline_s: float) -> RefitResult: ...
+
+    def capabilities(self) -> Caps: ...
+
+    def close(self) -> None: ...
