@@ -36,7 +36,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     id: int
 
 
-class Raised(msgspec.Struct, frozen=True, tag=True):
+class Raised(msgspec.Struct, frozen=True):
     """An exception as data: `type` is the class name that SGLang's log shows."""
 
     type: str

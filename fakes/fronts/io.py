@@ -1,0 +1,83 @@
+"""The performer of the core's local I/O: opening payloads and reading model folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakes.engine.protocol import Done, OpenPayload, Raised, ReadDisk
+
+if TYPE_CHECKING:
+    from fakes.transport.peers import Later
+
+Resolver = Any
+"""What `fakes.engine.payload.open_payload` takes to open simulated CUDA-IPC handles; None where there are none."""
+
+
+class Performer:
+    """Performs `OpenPayload` and `ReadDisk` for one engine.
+
+    `resolver` is asked at each payload. `latency_s` is what one effect costs in the owner's seconds; 0 finishes at once.
+    torch is imported only by a payload that holds real torch tensors.
+    """
+
+    def __init__(self, config: Any, *, resolver: Callable[[], Resolver] = lambda: None, latency_s: float = 0.0) -> None:
+        self.config = config
+        self.resolver = resolver
+        self.latency_s = latency_s
+
+    def perform(self, effect: OpenPayload | ReadDisk, finish: Callable[[Done], None], later: Later) -> None:
+        """Do it and call `finish(Done)`; an exception of the payload or the folder travels as `Raised`."""
+        if self.latency_s > 0:
+            later(self.latency_s, lambda: finish(self.done(effect)))
+        else:
+            finish(self.done(effect))
+
+    def done(self, effect: OpenPayload | ReadDisk) -> Done:
+        """The result of one effect, value or exception."""
+        try:
+            return Done(effect.id, value=self._open(effect) if isinstance(effect, OpenPayload) else read_folder(effect))
+        except Exception as error:
+            return Done(effect.id, error=_raised(error))
+
+    def _open(self, effect: OpenPayload) -> Any:
+        from fakes.engine.allowlist import allow_list
+        from fakes.engine.payload import open_payload
+
+        return open_payload(
+            effect.data,
+            profile_allow=allow_list(self.config.profile),
+            rank=effect.rank,
+            load_format=effect.load_format,
+            resolver=self.resolver(),
+        )
+
+
+def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
+    """The tensors of a Hugging Face folder as (HF name, array), sorted by name.
+
+    A path that is no folder is taken for a hub id, as SGLang does, and refused with huggingface_hub's words
+    (observed on 0.5.23, cpu: update_weights_from_disk missing).
+    """
+    folder = Path(effect.path)
+    if not folder.is_dir():
+        raise _HfIdError(
+            "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the "
+            f"maximum length is 96: '{effect.path}'."
+        )
+    from fakes.tiny import read_model
+
+    _, weights = read_model(folder)
+    return sorted(weights.items())
+
+
+class _HfIdError(ValueError):
+    """HFValidationError of huggingface_hub."""
+
+
+def _raised(error: Exception) -> Raised:
+    """An exception as data: the payload's own errors carry the class that SGLang would have raised in `.type`."""
+    if isinstance(error, _HfIdError):
+        return Raised("HFValidationError", str(error))
+    return Raised(str(getattr(error, "type", type(error).__name__)), str(getattr(error, "message", error)))

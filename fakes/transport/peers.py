@@ -1,0 +1,56 @@
+"""Who answers a scheduler that joins a weight-update group or receives from one: the interface, and the world without peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from fakes.engine.protocol import Done, Join, Raised, Recv
+
+Process = tuple[str, int]
+"""An engine's name and incarnation."""
+
+Later = Callable[[float, Callable[[], None]], None]
+
+RENDEZVOUS_S = 1800.0
+"""torch's default_pg_timeout, which SGLang passes on (utils/common.py:2859@0.5.23, init_custom_process_group)."""
+
+
+class Transport(Protocol):
+    """Brings joiners and receivers together. `finish` is called exactly once per effect, at once or through `later`;
+    until then the scheduler rank is blocked."""
+
+    def join(self, process: Process, effect: Join, finish: Callable[[Done], None], later: Later) -> None: ...
+
+    def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None: ...
+
+    def left(self, engine: str, incarnation: int) -> None:
+        """The process of this engine is gone: its peers will hear of it."""
+        ...
+
+
+class NoPeers:
+    """Nobody listens: a join fails when torch's rendezvous times out, a receive fails when its group does.
+
+    A rank other than 0 is a client of the TCP store: it retries a refused connect until the timeout and then raises
+    torch.distributed.DistNetworkError.
+    """
+
+    def __init__(self, timeout_s: float = RENDEZVOUS_S) -> None:
+        self.timeout_s = timeout_s
+
+    def join(self, process: Process, effect: Join, finish: Callable[[Done], None], later: Later) -> None:
+        """Blocks the scheduler until the deadline."""
+        text = (
+            f"The client socket has timed out after {round(self.timeout_s * 1000)}ms while trying to connect to "
+            f"({effect.master_address}, {effect.master_port})."
+        )
+        later(self.timeout_s, lambda: finish(Done(effect.id, error=Raised("DistNetworkError", text))))
+
+    def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None:
+        """Blocks the scheduler until the deadline."""
+        text = f"Timed out waiting {round(self.timeout_s * 1000)}ms for recv operation to complete"
+        later(self.timeout_s, lambda: finish(Done(effect.id, error=Raised("RuntimeError", text))))
+
+    def left(self, engine: str, incarnation: int) -> None:
+        """Nobody to tell."""

@@ -1,0 +1,281 @@
+"""Participants under one baton, and the time that passes only when all of them are blocked.
+
+Exactly one participant runs. It hands the baton back whenever it blocks (an engine call, a sleep, a barrier, a lock);
+the seed picks the next among those that can go on. Nobody can go on: time jumps to the earliest deadline.
+No deadline is left: that is a `Deadlock`, raised as `DeadlockError` in everybody who is stuck.
+
+The thread that no `spawn` made (the test, as a rule) is the participant "main".
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+PATIENCE_S = 3 * 3600.0
+"""Virtual seconds in which nobody could go on, after which an engine that ticks for ever counts as a deadlock."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """One participant and what it waits for."""
+
+    who: str
+    what: str
+
+
+class Deadlock(msgspec.Struct, frozen=True):
+    """Nobody could go on and no deadline was left. `t` in virtual seconds; `ended` names participants that died of an error."""
+
+    t: float
+    waiting: tuple[Waiting, ...]
+    ended: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        waits = "; ".join(f"{w.who} waits for {w.what}" for w in self.waiting)
+        ended = f" (ended before: {'; '.join(self.ended)})" if self.ended else ""
+        return f"deadlock at t={self.t:.3f}: {waits}{ended}"
+
+
+class DeadlockError(BaseException):
+    """Raised in a participant that would have waited for ever. A BaseException: a client's retry loop must not swallow it."""
+
+    def __init__(self, deadlock: Deadlock) -> None:
+        super().__init__(str(deadlock))
+        self.deadlock = deadlock
+
+
+class WorldClosed(BaseException):
+    """The world ended while this participant was still waiting."""
+
+
+class WorldBroken(RuntimeError):
+    """A fake raised an exception of its own: a harness error, never a result."""
+
+
+class _Wait:
+    __slots__ = ("deadline", "ready", "what")
+
+    def __init__(self, ready: Callable[[], bool] | None, deadline: float | None, what: str) -> None:
+        self.ready = ready
+        self.deadline = deadline
+        self.what = what
+
+
+class Participant:
+    """One thread under the baton. `result` and `error` are set when `done`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.thread: threading.Thread | None = None
+        self._go = threading.Semaphore(0)
+        self._wait: _Wait | None = None
+        self._fate: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else (f"waits for {self._wait.what}" if self._wait else "runs")
+        return f"<Participant {self.name}: {state}>"
+
+    def value(self) -> Any:
+        """What the function returned; raises what it raised. RuntimeError before it is done."""
+        if self.error is not None:
+            raise self.error
+        if not self.done:
+            raise RuntimeError(f"{self.name} is not done")
+        return self.result
+
+
+class Baton:
+    """The schedule. A subclass says what else happens in time: `_pump()` and `_next_event()`."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.seed = seed
+        self.deadlock: Deadlock | None = None
+        self._rng = random.Random(seed)
+        self._main = Participant("main")
+        self._participants: list[Participant] = [self._main]
+        self._by_thread: dict[int, Participant] = {}
+        self._ended: list[str] = []
+        self._closed = False
+        self._idle_since = 0.0
+
+    # What a subclass adds to time.
+
+    def _pump(self) -> None:
+        """Let everything happen that is due at `now`."""
+
+    def _next_event(self) -> float | None:
+        """When the next thing happens that no participant waits for by itself."""
+        return None
+
+    # Participants.
+
+    def spawn(self, fn: Callable[..., Any], *args: Any, name: str = "") -> Participant:
+        """Run `fn(*args)` as a new participant, from the next hand-over on. Names are made unique."""
+        if self._closed:
+            raise WorldClosed("the world is closed")
+        taken = {p.name for p in self._participants}
+        base = name or getattr(fn, "__name__", "participant")
+        unique, n = base, 1
+        while unique in taken:
+            n += 1
+            unique = f"{base}#{n}"
+        participant = Participant(unique)
+
+        def body() -> None:
+            participant._go.acquire()
+            self._by_thread[threading.get_ident()] = participant
+            try:
+                if participant._fate is not None:
+                    raise participant._fate
+                participant.result = fn(*args)
+            except BaseException as error:
+                participant.error = error
+                if not isinstance(error, WorldClosed):
+                    self._ended.append(f"{participant.name} with {type(error).__name__}: {error}")
+            finally:
+                participant.done = True
+                self._participants.remove(participant)
+                self._by_thread.pop(threading.get_ident(), None)
+                self._choose()._go.release()
+
+        participant.thread = threading.Thread(target=body, name=f"world:{unique}", daemon=True)
+        self._participants.append(participant)
+        participant.thread.start()
+        return participant
+
+    def me(self) -> Participant:
+        """The participant that runs now: "main" for a thread that `spawn` did not make."""
+        return self._by_thread.get(threading.get_ident(), self._main)
+
+    def block(self, ready: Callable[[], bool], deadline: float | None, what: str) -> bool:
+        """Hand the baton back until `ready()` or `deadline` (virtual seconds, absolute; None = no end). True when ready.
+
+        Raises `DeadlockError` when nobody can go on any more, `WorldClosed` after `close`.
+        """
+        me = self.me()
+        if self._closed and me._fate is None:
+            raise WorldClosed("the world is closed")
+        if me._wait is not None:
+            raise RuntimeError(
+                f"{me.name} is already waiting for {me._wait.what}: a thread that World.spawn did not make used the world"
+            )
+        me._wait = _Wait(ready, deadline, what)
+        try:
+            chosen = self._choose()
+            if chosen is not me:
+                chosen._go.release()
+                me._go.acquire()
+        finally:
+            me._wait = None
+        if me._fate is not None:
+            fate, me._fate = me._fate, None
+            raise fate
+        return ready()
+
+    def yield_(self, what: str = "its turn") -> None:
+        """Hand the baton back once."""
+        self.block(lambda: True, self.now, what)
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` of virtual time pass."""
+        until = self.now + max(0.0, seconds)
+        self.block(lambda: self.now >= until, until, f"sleep until t={until:.3f}")
+
+    def join(self, *participants: Participant, timeout_s: float | None = None) -> Deadlock | None:
+        """Wait until these (all, when none is named) are done or `timeout_s` is over.
+
+        Returns the deadlock, if that is how it ended; errors stay in the participants.
+        """
+        mine = self.me()
+        waited = participants or tuple(p for p in self._participants if p is not mine and p is not self._main)
+        until = None if timeout_s is None else self.now + timeout_s
+        names = ", ".join(p.name for p in waited)
+        found: Deadlock | None = None
+        while not all(p.done for p in waited):
+            try:
+                if not self.block(lambda: all(p.done for p in waited), until, f"the end of {names}"):
+                    break
+            except DeadlockError as error:
+                if found is not None:
+                    break
+                found = error.deadlock
+        return found
+
+    def close(self) -> None:
+        """End every participant that still waits (`WorldClosed` is raised in it) and refuse everything later."""
+        if self._closed:
+            return
+        self._closed = True
+        for participant in list(self._participants):
+            if participant is self._main or participant.thread is None or participant is self.me():
+                continue
+            participant._fate = WorldClosed("the world is closed")
+            participant._go.release()
+            # The participant unwinds and hands the baton to main. Real seconds: only one that never ends costs them.
+            self._main._go.acquire(timeout=5.0)
+        for participant in list(self._participants):
+            if participant.thread is not None and participant is not self.me():
+                participant.thread.join(timeout=0.1)
+
+    # The choice.
+
+    def _choose(self) -> Participant:
+        """Who goes on. Never raises: what breaks in here is raised in main."""
+        if self._closed:
+            return self._main
+        try:
+            return self._choose_next()
+        except BaseException as error:
+            broken = WorldBroken(f"{type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._main._fate = broken
+            return self._main
+
+    def _choose_next(self) -> Participant:
+        participants = self._participants
+        while True:
+            self._pump()
+            now = self.now
+            able = [p for p in participants if _able(p, now)]
+            if able:
+                self._idle_since = now
+                return able[0] if len(able) == 1 else self._rng.choice(able)
+            self._advance(participants)
+
+    def _advance(self, participants: list[Participant]) -> None:
+        """Move `now` to the earliest deadline, or raise a deadlock in everybody."""
+        deadlines = [p._wait.deadline for p in participants if p._wait is not None and p._wait.deadline is not None]
+        event = self._next_event()
+        if not deadlines and (event is None or event - self._idle_since > PATIENCE_S):
+            stuck = tuple(Waiting(p.name, p._wait.what) for p in participants if p._wait is not None)
+            self.deadlock = Deadlock(self.now, stuck, tuple(self._ended))
+            for participant in participants:
+                if participant._wait is not None:
+                    participant._fate = DeadlockError(self.deadlock)
+            self._idle_since = self.now
+            self._on_deadlock(self.deadlock)
+            return
+        if event is not None:
+            deadlines.append(event)
+        self.now = max(self.now, min(deadlines))
+
+    def _on_deadlock(self, deadlock: Deadlock) -> None:
+        """A hook for the trace."""
+
+
+def _able(participant: Participant, now: float) -> bool:
+    wait = participant._wait
+    if wait is None or participant._fate is not None:
+        # Spawned and never run yet, or about to raise. Main without a wait is not under the baton at all.
+        return participant.thread is not None or participant._fate is not None
+    if wait.deadline is not None and wait.deadline <= now:
+        return True
+    return wait.ready is None or wait.ready()

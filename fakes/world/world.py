@@ -1,0 +1,261 @@
+"""The world: time, the engines of a fleet, and the calls between them and the participants."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fakes.engine.protocol import Call, EngineConfig, Via
+from fakes.fronts.shell import Core, Shell
+from fakes.outcome import Outcome
+from fakes.trace import Fact, TraceWriter
+from fakes.transport.peers import NoPeers, Transport
+from fakes.world.baton import Baton, Deadlock, WorldBroken
+from fakes.world.fleet import Ticket, WorldEngine
+from fakes.world.meet import Barrier, Group, Lock
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fakes.fronts.io import Performer, Resolver
+
+MakeCore = Callable[[EngineConfig, "Mapping[str, np.ndarray]", dict[str, Any]], Core]
+
+TRANSIT_S = 0.002
+"""From a caller to the engine. A control call took 2 to 5 ms on the real one; without a cost, polling would never reach a deadline."""
+
+MAX_CALLS = 200_000
+"""More calls than any sane run makes: a client that calls for ever is stopped."""
+
+# What happens first at one instant: arrivals and I/O, then the engines' ticks, then the callers' timeouts.
+_EVENT, _TIMEOUT = 0, 1
+
+
+class WorldClock:
+    """The world's time as clients see it, in virtual seconds."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self._world.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; others run meanwhile."""
+        self._world.sleep(seconds)
+
+
+class World(Baton):
+    """Virtual time for engines, clients and trainer ranks in one process. Deterministic by `seed`.
+
+    `trace` receives the core's facts. `resolver` opens simulated CUDA-IPC handles (an export registry of `fakes.trainer`).
+    `transport` brings weight-update groups together. `make_core` replaces the engine (tests, mutants). Use as a context
+    manager, or call `close()`: participants that still wait are ended.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        trace: TraceWriter | None = None,
+        *,
+        resolver: Resolver | None = None,
+        transport: Transport | None = None,
+        make_core: MakeCore | None = None,
+        transit_s: float = TRANSIT_S,
+        io_latency_s: float = 0.0,
+        max_calls: int = MAX_CALLS,
+    ) -> None:
+        super().__init__(seed)
+        self.trace = trace
+        self.resolver = resolver
+        self.transport: Transport = transport or NoPeers()
+        self.transit_s = transit_s
+        self.io_latency_s = io_latency_s
+        self.clock = WorldClock(self)
+        self.engines: dict[str, WorldEngine] = {}
+        self._make_core = make_core
+        self._incarnations: dict[str, int] = {}
+        self._max_calls = max_calls
+        self._calls = 0
+        self._events: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Engines.
+
+    def add_engine(
+        self,
+        name: str,
+        config: EngineConfig,
+        weights: Mapping[str, np.ndarray],
+        model_config: dict[str, Any],
+        *,
+        make_core: MakeCore | None = None,
+    ) -> WorldEngine:
+        """Start an engine with HF-named `weights`. The same name again is the next incarnation; the former one is killed first."""
+        former = self.engines.get(name)
+        if former is not None and former.alive:
+            former.kill("replaced by its next incarnation")
+        incarnation = self._incarnations.get(name, -1) + 1
+        self._incarnations[name] = incarnation
+        core = (make_core or self._make_core or _engine_core)(config, weights, model_config)
+        shell = Shell(
+            core,
+            name=name,
+            incarnation=incarnation,
+            now=lambda: self.now,
+            later=self.at,
+            io=self._performer(config),
+            transport=self.transport,
+            trace=self.trace,
+        )
+        engine = WorldEngine(name, incarnation, config, core, shell)
+        self.engines[name] = engine
+        return engine
+
+    # Calls.
+
+    def submit(
+        self,
+        engine: WorldEngine | str,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        bearer: str | None = None,
+        via: Via = "http",
+        *,
+        timeout_s: float | None = None,
+    ) -> Ticket:
+        """Send a call and go on. It reaches the engine `transit_s` later. After `timeout_s` the caller closes the
+        connection: ending "timeout", and the core gets Cancel.
+        """
+        target = self.engines[engine] if isinstance(engine, str) else engine
+        self._calls += 1
+        if self._calls > self._max_calls:
+            raise WorldBroken(f"more than {self._max_calls} calls in one world: a client calls for ever")
+        call = Call(
+            id=self._calls, path=path, method=method, body=body, query=dict(query or {}), bearer=bearer, via=via
+        )
+        ticket = Ticket(self, target, call, timeout_s)
+        self.at(self.transit_s, lambda: self._arrive(ticket))
+        if ticket.deadline is not None:
+            self._push(ticket.deadline, _TIMEOUT, ticket.time_out)
+        return ticket
+
+    def call(
+        self,
+        engine: WorldEngine | str,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        bearer: str | None = None,
+        via: Via = "http",
+        *,
+        timeout_s: float | None = None,
+    ) -> Outcome:
+        """Submit and wait for the end. Without `timeout_s` it waits for ever, as SGLang's Engine does: see `DeadlockError`."""
+        return self.run_until(self.submit(engine, method, path, body, query, bearer, via, timeout_s=timeout_s))
+
+    def run_until(self, ticket: Ticket, timeout_s: float | None = None) -> Outcome:
+        """Wait for the end of a call; after `timeout_s` from now its caller gives up and closes the connection."""
+        until = None if timeout_s is None else self.now + timeout_s
+        if not self.block(lambda: ticket.outcome is not None, until, ticket.what):
+            ticket.time_out()
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    def wait(self, ticket: Ticket, timeout_s: float) -> Outcome:
+        """Wait at most `timeout_s`; ending "timeout" when it is not over by then, but the call goes on."""
+        if self.block(lambda: ticket.outcome is not None, self.now + timeout_s, ticket.what):
+            assert ticket.outcome is not None
+            return ticket.outcome
+        return Outcome(ending="timeout", error=f"not done after {timeout_s:g} s", elapsed_s=self.now - ticket.submitted)
+
+    def wait_any(self, tickets: list[Ticket], timeout_s: float | None = None) -> list[Ticket]:
+        """Wait until at least one has ended; the ones that have, in the given order."""
+        until = None if timeout_s is None else self.now + timeout_s
+        self.block(lambda: any(t.done for t in tickets), until, "any of " + ", ".join(t.what for t in tickets))
+        return [ticket for ticket in tickets if ticket.done]
+
+    # Time.
+
+    def at(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run `action()` after `delay_s`, whoever holds the baton then. It must not block."""
+        self._push(self.now + delay_s, _EVENT, action)
+
+    # Meeting points.
+
+    def barrier(self, parties: int, name: str = "barrier") -> Barrier:
+        """A barrier for `parties` participants."""
+        return Barrier(self, parties, name)
+
+    def lock(self, name: str = "lock") -> Lock:
+        """A lock between participants."""
+        return Lock(self, name)
+
+    def group(self, size: int, name: str = "group") -> Group:
+        """Collectives between `size` ranks."""
+        return Group(self, size, name)
+
+    # The schedule.
+
+    def _push(self, when: float, priority: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, priority, next(self._order), action))
+
+    def _arrive(self, ticket: Ticket) -> None:
+        if ticket.done:
+            return
+        shell = ticket.engine.shell
+        if shell.dead is not None:
+            ticket.refuse()
+        else:
+            shell.call(ticket.call, ticket)
+
+    def _pump(self) -> None:
+        events = self._events
+        while True:
+            if events and events[0][0] <= self.now and events[0][1] == _EVENT:
+                heapq.heappop(events)[3]()
+            elif any([engine.shell.tick() for engine in self.engines.values()]):
+                continue
+            elif events and events[0][0] <= self.now:
+                heapq.heappop(events)[3]()
+            else:
+                return
+
+    def _next_event(self) -> float | None:
+        nearest = self._events[0][0] if self._events else None
+        for engine in self.engines.values():
+            due = engine.shell.deadline()
+            if due is not None and (nearest is None or due < nearest):
+                nearest = due
+        return nearest
+
+    def _on_deadlock(self, deadlock: Deadlock) -> None:
+        if self.trace is not None:
+            data = msgspec.to_builtins(deadlock)
+            self.trace.write(Fact(t=self.now, source="harness", name="deadlock", data=data))
+
+    def _performer(self, config: EngineConfig) -> Performer:
+        from fakes.fronts.io import Performer
+
+        return Performer(config, resolver=lambda: self.resolver, latency_s=self.io_latency_s)
+
+
+def _engine_core(config: EngineConfig, weights: Mapping[str, np.ndarray], model_config: dict[str, Any]) -> Core:
+    from fakes.engine.core import EngineCore
+
+    core: Core = EngineCore(config, weights, model_config)
+    return core

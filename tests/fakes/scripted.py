@@ -1,0 +1,101 @@
+"""A small scripted core: what World and the fronts need of an engine, before and beside the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fakes.engine.protocol import (
+    Call,
+    Cancel,
+    Die,
+    Done,
+    Effect,
+    Event,
+    Join,
+    Observed,
+    OpenPayload,
+    Raised,
+    Reply,
+    Tick,
+    Token,
+)
+
+
+class ScriptedCore:
+    """/now answers at once; /in {s} answers after s; /hang never; /die {after}; /stream {n, every}; /open, /join: I/O; /echo."""
+
+    def __init__(self, config: Any = None, weights: Any = None, model_config: Any = None) -> None:
+        self.dead = False
+        self.events: list[tuple[float, Event]] = []
+        self.cancelled: list[int] = []
+        self._due: list[tuple[float, int, Callable[[], list[Effect]]]] = []
+        self._n = 0
+        self._io: dict[int, int] = {}
+
+    def _at(self, when: float, make: Callable[[], list[Effect]]) -> None:
+        self._n += 1
+        self._due.append((when, self._n, make))
+        self._due.sort(key=lambda item: item[:2])
+
+    def next_deadline(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        self.events.append((now, event))
+        if isinstance(event, Tick):
+            effects: list[Effect] = []
+            while self._due and self._due[0][0] <= now:
+                effects += self._due.pop(0)[2]()
+            return effects
+        if isinstance(event, Cancel):
+            self.cancelled.append(event.id)
+            return []
+        if isinstance(event, Done):
+            body = {"error": event.error.type} if event.error else {"value": event.value}
+            return [Reply(id=self._io.pop(event.id), status=400 if event.error else 200, body=body)]
+        assert isinstance(event, Call)
+        return self._call(event, now)
+
+    def _call(self, call: Call, now: float) -> list[Effect]:
+        body = call.body if isinstance(call.body, dict) else {}
+        path = call.path
+        if path == "/in":
+            self._at(now + body["s"], lambda: [Reply(id=call.id, status=200, body={"after": body["s"]})])
+        elif path == "/die":
+            self._at(now + body["after"], lambda: [self._die()])
+            return [Observed("raise", {"rank": 0, "type": "AssertionError", "message": "boom"})]
+        elif path == "/stream":
+            for i in range(body["n"]):
+                self._at(now + body["every"] * (i + 1), lambda i=i: [Token(id=call.id, chunk={"i": i})])
+            last = now + body["every"] * body["n"]
+            self._at(last, lambda: [Reply(id=call.id, status=200, media="empty")])
+        elif path == "/open":
+            self._io[900 + call.id] = call.id
+            return [OpenPayload(id=900 + call.id, rank=0, data=b"", load_format=None)]
+        elif path == "/join":
+            self._io[900 + call.id] = call.id
+            group = {"master_address": "127.0.0.1", "master_port": 1, "group_rank": 1, "world_size": 2}
+            return [Join(id=900 + call.id, rank=0, group_name="g", backend="gloo", **group)]
+        elif path == "/tick_for_ever":
+            self._due.append((now, 0, lambda: []))
+            self._due[0] = (now, 0, lambda: self._due.append(self._due_now(now)) or [])
+        elif path == "/poll":
+            self._poll(now)
+        elif path != "/hang":
+            return [Reply(id=call.id, status=200, body={"path": path, "body": call.body}, value=("ok", call.via))]
+        return []
+
+    def _poll(self, now: float) -> None:
+        def again() -> list[Effect]:
+            self._poll(now + 1.0)
+            return []
+
+        self._at(now + 1.0, again)
+
+    def _due_now(self, now: float) -> tuple[float, int, Callable[[], list[Effect]]]:
+        return (now, 0, lambda: self._due.append(self._due_now(now)) or [])
+
+    def _die(self) -> Die:
+        self.dead = True
+        return Die(rank=0, error=Raised("AssertionError", "boom"))
