@@ -1,0 +1,126 @@
+"""The refits of a history as the refit side judges them: what the client did to each engine, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from conformance.judging import Judge
+from conformance.view import BUCKET, State, states
+from harness.history import Call, History, Refit
+from harness.rules import Verdict, held, unsupported, violated
+from harness.versions import version_matches
+
+SESSIONS = ">=0.5.21 || miles"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the client did to one incarnation during one refit. `calls` are in the order in which they left."""
+
+    refit: Refit
+    engine: str
+    incarnation: int
+    calls: tuple[Call, ...]
+
+    def op(self, *names: str) -> list[Call]:
+        """Calls of these operations."""
+        return [call for call in self.calls if call.op in names]
+
+    @property
+    def buckets(self) -> list[Call]:
+        """The update calls of the tensor path."""
+        return self.op(BUCKET)
+
+    @property
+    def where(self) -> str:
+        """`refit 2 e0`."""
+        return f"refit {self.refit.index} on {self.engine}"
+
+
+def parts(history: History) -> Iterator[Part]:
+    """Every refit on every incarnation that the client called in it."""
+    for refit in history.refits():
+        grouped: dict[tuple[str, int], list[Call]] = {}
+        for call in history.during(refit).calls(origin="sut"):
+            grouped.setdefault((call.engine, call.incarnation), []).append(call)
+        for (engine, incarnation), calls in grouped.items():
+            yield Part(refit, engine, incarnation, tuple(calls))
+
+
+Finding = tuple[str, str, str] | None
+"""What was allowed, what happened, where; None when all is well."""
+
+
+def each_part(check: Callable[[Part, History], Finding | bool]) -> Judge:
+    """Judge every refit on every engine. `check` gives False where the rule does not speak of it, None where it holds, else the finding."""
+
+    def judge(history: History) -> Verdict:
+        exercised = 0
+        for part in parts(history):
+            found = check(part, history)
+            if found is False:
+                continue
+            exercised += 1
+            if found is not None and found is not True:
+                allowed, actual, where = found
+                return violated(allowed=[allowed], actual=actual, where=f"{part.where}: {where}", exercised=exercised)
+        return held(exercised)
+
+    return judge
+
+
+def each_call(check: Callable[[Call, State, History], Finding | bool], *, origin: str = "sut") -> Judge:
+    """Judge every call of the client (inside and between refits) with the state that was known when it left."""
+
+    def judge(history: History) -> Verdict:
+        before = states(history)
+        exercised = 0
+        for call in history.calls_:
+            if call.origin != origin:
+                continue
+            found = check(call, before[call.id], history)
+            if found is False:
+                continue
+            exercised += 1
+            if found is not None and found is not True:
+                allowed, actual, where = found
+                return violated(allowed=[allowed], actual=actual, where=where, exercised=exercised)
+        return held(exercised)
+
+    return judge
+
+
+def where_sessions_exist(judge: Judge) -> Judge:
+    """Unsupported on versions without a weight-update session."""
+
+    def judged(history: History) -> Verdict:
+        if not version_matches(history.header.engine_version, SESSIONS):
+            return unsupported(f"a weight-update session (sglang {SESSIONS}; this is {history.header.engine_version})")
+        return judge(history)
+
+    return judged
+
+
+def refit_of(history: History, call: Call) -> Refit | None:
+    """The refit during which a call left."""
+    for refit in history.refits():
+        if refit.pos < call.pos < refit.end_pos:
+            return refit
+    return None
+
+
+def quarantined(history: History, engine: str, incarnation: int) -> bool:
+    """Whether the client gave this incarnation up, or everything: ENGINE_LOST or TERMINAL."""
+    lost = history.trainer("ENGINE_LOST")
+    if any(n.get("engine") == engine and int(n.get("incarnation", 0)) == incarnation for n in lost):
+        return True
+    return bool(history.trainer("TERMINAL"))
+
+
+def set_aside(history: History, engine: str, incarnation: int) -> bool:
+    """Whether the client said that it keeps this incarnation from serving: lost, terminal, or held until a whole refit."""
+    if quarantined(history, engine, incarnation):
+        return True
+    held_back = history.trainer("ENGINE_HELD")
+    return any(n.get("engine") == engine and int(n.get("incarnation", 0)) == incarnation for n in held_back)

@@ -1,0 +1,49 @@
+"""Short ways to write a rule down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from conformance.judging import Judge
+from harness.rules import Level, Rule
+
+
+def engine(
+    id: str, text: str, judge: Judge, cites: Iterable[str], *, versions: str = "", level: Level = "MUST"
+) -> Rule:
+    """A rule about the engine; its judge reads calls and canaries."""
+    return Rule(
+        id=id,
+        level=level,
+        side="engine",
+        text=text,
+        versions=versions,
+        citations=tuple(cites),
+        judge=judge,
+        needs=frozenset({"call"}),
+    )
+
+
+def refit(
+    id: str,
+    text: str,
+    judge: Judge,
+    cites: Iterable[str],
+    *,
+    versions: str = "",
+    level: Level = "MUST",
+    needs: Iterable[str] = ("call",),
+    black_box: str = "",
+) -> Rule:
+    """A rule about the client; its judge reads calls, traffic, canaries and, where `needs` says so, trainer records."""
+    return Rule(
+        id=id,
+        level=level,
+        side="refit",
+        text=text,
+        versions=versions,
+        citations=tuple(cites),
+        judge=judge,
+        needs=frozenset(needs),
+        black_box=black_box,
+    )

@@ -1,0 +1,168 @@
+"""SESS: the weight-update session. It has no owner, no timeout and no abort: only `end` closes it."""
+
+from __future__ import annotations
+
+from conformance.judging import DIES, all_of, answered, every, op, said, session
+from conformance.refits import Finding, Part, each_part, quarantined, where_sessions_exist
+from conformance.rules.make import engine, refit
+from conformance.tokens import changed, unchanged
+from conformance.view import BUCKET, Call, State, acted
+from harness.history import History
+
+WU = "managers/scheduler_components/weight_updater.py"
+OUTSIDE = "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()"
+ALREADY = "a weight-update session is already open; call end_weight_update() first"
+NOT_OPEN = "no weight-update session is open; call begin_weight_update() first"
+
+bucket = op(BUCKET)
+begin = op("begin_weight_update")
+end = op("end_weight_update")
+closed, is_open = session("closed"), session("open")
+
+
+def _empty_session(call: Call, state: State) -> bool:
+    return call.op == "end_weight_update" and state.session == "open" and not state.loaded and call.ok
+
+
+def _buckets_inside(part: Part, history: History) -> Finding | bool:
+    if not part.buckets:
+        return False
+    inside = False
+    last_end = None
+    for call in part.calls:
+        if call.op == "begin_weight_update" and acted(call) is not False:
+            inside = True
+        elif call.op == "end_weight_update":
+            if acted(call) is not False:
+                inside, last_end = False, call
+        elif call.op == BUCKET:
+            if not inside:
+                return "a bucket only between begin and end", "a bucket outside a session", str(call)
+    if inside and part.refit.ok:
+        return "end after the last bucket", "the refit succeeded and never ended its session", str(part.calls[-1])
+    if last_end is not None and last_end.pos < part.buckets[-1].pos:
+        return "end after the last bucket", "end before the last bucket", str(last_end)
+    return None
+
+
+def _once_per_refit(part: Part, history: History) -> Finding | bool:
+    if not part.refit.ok or not part.buckets:
+        return False
+    if sum(1 for r in history.refits() if r.ok) < 2:
+        return False
+    for name in ("begin_weight_update", "end_weight_update"):
+        done = [c for c in part.op(name) if acted(c)]
+        if len(done) != 1:
+            return f"one {name} per refit and engine", f"{len(done)} of them", str(part.calls[0])
+    return None
+
+
+def _begins_again(part: Part, history: History) -> Finding | bool:
+    failed_before = [r for r in history.refits() if r.index < part.refit.index and r.ok is False]
+    if not failed_before:
+        return False
+    for call in part.op("begin_weight_update"):
+        if call.status == 400 and ALREADY in call.message:
+            return "a session that can be begun after a failed refit", f"400 {call.message}", str(call)
+    if (
+        part.refit.ok is False
+        and not any(c.fault for c in part.calls)
+        and not quarantined(history, part.engine, part.incarnation)
+    ):
+        return "the next fault-free refit succeeds", part.refit.error or "it failed", str(part.calls[-1])
+    return None
+
+
+RULES = (
+    refit(
+        "SESS-1",
+        "Buckets are sent only inside an open weight-update session, and the session is ended after the last bucket.",
+        where_sessions_exist(each_part(_buckets_inside)),
+        [f"{WU}:234@0.5.23", "NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "SESS-3",
+        "After a failed refit every engine that was not given up can begin the next one.",
+        where_sessions_exist(each_part(_begins_again)),
+        [f"{WU}:309@0.5.23", "vllm-project/vllm#39212"],
+    ),
+    refit(
+        "SESS-4",
+        "One begin and one end per refit and engine, around all buckets, refit after refit: finalising per bucket or not at all ruins derived layouts.",
+        where_sessions_exist(each_part(_once_per_refit)),
+        [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
+    ),
+    engine(
+        "SESS-51",
+        "An update outside a session is refused and changes nothing.",
+        every(answered(all_of(bucket, closed), said(400, OUTSIDE)), unchanged(all_of(bucket, closed))),
+        [f"{WU}:234@0.5.23", f"{WU}:219@0.5.21"],
+        versions=">=0.5.21",
+    ),
+    engine(
+        "SESS-52",
+        "A second begin is refused and the open session stays open.",
+        every(
+            answered(all_of(begin, is_open), said(400, ALREADY)),
+            answered(lambda c, s: c.op == BUCKET and s.session == "open", said(200)),
+        ),
+        [f"{WU}:309@0.5.23"],
+        versions=">=0.5.21",
+    ),
+    engine(
+        "SESS-53",
+        "An end without a begin is refused.",
+        answered(all_of(end, closed), said(400, NOT_OPEN)),
+        [f"{WU}:323@0.5.23"],
+        versions=">=0.5.21",
+    ),
+    engine(
+        "SESS-54",
+        "There are no session routes before 0.5.21, and an update is taken without one.",
+        every(
+            answered(op("begin_weight_update", "end_weight_update"), said(404, body={"detail": "Not Found"})),
+            answered(bucket, said(200)),
+        ),
+        ["entrypoints/http_server.py:1395@0.5.20"],
+        versions="<0.5.21",
+    ),
+    engine(
+        "SESS-55",
+        "The asserting build dies of an update outside a session, of a second begin and of an end without begin.",
+        answered(
+            lambda c, s: (
+                (c.op in (BUCKET, "end_weight_update") and s.session == "closed")
+                or (c.op == "begin_weight_update" and s.session == "open")
+            ),
+            DIES,
+        ),
+        ["managers/scheduler_components/weight_updater.py:254@3003d70f"],
+        versions="miles",
+    ),
+    engine(
+        "SESS-56",
+        "A bucket is visible at once: generation inside an open session already runs on it.",
+        changed(lambda c, s: c.op == BUCKET and s.session == "open" and c.ok),
+        [f"{WU}:252@0.5.23", "observed 0.5.21 on a GPU"],
+        versions=">=0.5.21 || miles",
+    ),
+    engine(
+        "SESS-57",
+        "A session in which nothing was sent is begun and ended with 200 and changes no dense weights.",
+        every(answered(all_of(op("begin_weight_update"), closed), said(200, "Success")), unchanged(_empty_session)),
+        [f"{WU}:323@0.5.23", "model_loader/loader.py:1079@0.5.23"],
+        versions=">=0.5.21 || miles",
+    ),
+    engine(
+        "SESS-58",
+        "Begin and end need a JSON body: without one they answer 400, not 422, and leave the session as it is.",
+        answered(
+            lambda c, s: (
+                c.op in ("begin_weight_update", "end_weight_update") and c.method == "POST" and c.request is None
+            ),
+            said(400, contains="Field required"),
+        ),
+        ["entrypoints/http_server.py:635@0.5.23", "entrypoints/http_server.py:1458@0.5.23"],
+        versions=">=0.5.21 || miles",
+    ),
+)

@@ -1,0 +1,171 @@
+"""What a judge may conclude about an engine from the calls alone: open session, pause, released tags, running requests.
+
+A black box shows no state. What it is in follows from what it was asked and what it answered; where the answer was lost
+or was changed by a fault, the state is unknown, and a judge must not accuse on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from harness.history import Call, History
+
+SESSION_OPS = ("begin_weight_update", "end_weight_update")
+UPDATE_OPS = ("update_weights_from_tensor", "update_weights_from_distributed", "update_weights_from_disk")
+BUCKET = "update_weights_from_tensor"
+ALL_TAGS = frozenset({"kv_cache", "weights", "cuda_graph"})
+Session = Literal["closed", "open", "unknown"]
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of one incarnation at the moment a call leaves.
+
+    `loaded`: a bucket was taken since the session was begun.
+    `paused` is "" while running, else the mode, or "unknown". `released` are memory tags. `running` are the ids of the
+    /generate calls that had left and not ended; `waiting` those of them that left while paused. `label` is the weight
+    version that the last accepted update named ("" before any). `dead`: a connection was dropped or refused by the engine itself.
+    """
+
+    session: Session = "closed"
+    loaded: bool = False
+    paused: str = ""
+    released: frozenset[str] = frozenset()
+    running: frozenset[int] = frozenset()
+    waiting: frozenset[int] = frozenset()
+    label: str = ""
+    dead: bool = False
+
+
+def acted(call: Call) -> bool | None:
+    """Whether the engine did what it was asked: None where nobody can know.
+
+    A reply that the gate changed on the way back tells nothing about the engine, but the engine had the call, and is taken to have done it.
+    """
+    if not call.delivered:
+        return False
+    if call.tampered:
+        return True
+    if call.outcome == "ok":
+        return True
+    return False if call.outcome == "fail" else None
+
+
+def died(call: Call) -> bool:
+    """Whether the engine itself cut or refused the connection (no fault of the gate)."""
+    return not call.tampered and call.status is None and call.error.startswith(("dropped", "refused"))
+
+
+def states(history: History) -> dict[int, State]:
+    """Call id -> what was known of its engine when it left."""
+    return _replay(history)[0]
+
+
+def final(history: History, engine: str) -> State:
+    """What is known of the last incarnation of `engine` after everything."""
+    last = history.incarnations(engine)[-1:]
+    return _replay(history)[1].get((engine, last[0] if last else 0), State())
+
+
+def _replay(history: History) -> tuple[dict[int, State], dict[tuple[str, int], State]]:
+    events: list[tuple[int, int, Call]] = []
+    for call in history.calls_:
+        events.append((call.pos, 0, call))
+        if call.outcome != "open":
+            events.append((call.end_pos, 1, call))
+    known: dict[tuple[str, int], State] = {}
+    left: dict[int, State] = {}
+    for _, ended, call in sorted(events, key=lambda e: e[:2]):
+        key = (call.engine, call.incarnation)
+        state = known.get(key, State())
+        if ended:
+            known[key] = _after(state, call)
+            continue
+        left[call.id] = state
+        if call.op == "generate" and call.delivered:
+            waiting = state.waiting | {call.id} if state.paused else state.waiting
+            known[key] = replace(state, running=state.running | {call.id}, waiting=waiting)
+    return left, known
+
+
+def _after(state: State, call: Call) -> State:
+    if died(call):
+        return replace(state, dead=True, running=frozenset(), waiting=frozenset())
+    did = acted(call)
+    if call.op == "generate":
+        return replace(state, running=state.running - {call.id}, waiting=state.waiting - {call.id})
+    if did is False:
+        return state
+    if call.op == "begin_weight_update":
+        return replace(state, session="open" if did else "unknown", loaded=False)
+    if call.op == "end_weight_update":
+        return replace(state, session="closed" if did else "unknown")
+    if call.op == "pause_generation":
+        return replace(state, paused=str(call.arg("mode", "abort")) if did else "unknown")
+    if call.op == "continue_generation":
+        return replace(state, paused="" if did else "unknown", waiting=frozenset() if did else state.waiting)
+    if call.op == "release_memory_occupation" and did:
+        return replace(state, released=state.released | tags_of(call))
+    if call.op == "resume_memory_occupation" and did:
+        return replace(state, released=state.released - tags_of(call))
+    if call.op in UPDATE_OPS and did:
+        named = call.arg("weight_version")
+        return replace(state, loaded=True, label=state.label if named is None else str(named))
+    if call.op == "update_weight_version" and did:
+        return replace(state, label=str(call.arg("new_version")))
+    return state
+
+
+def tags_of(call: Call) -> frozenset[str]:
+    """The memory tags that a release or a resume means: none named means all three."""
+    tags = call.arg("tags")
+    return frozenset(str(tag) for tag in tags) if tags else ALL_TAGS
+
+
+def flushes(call: Call) -> bool:
+    """Whether this update asks for a flush; the default is true."""
+    return call.op in UPDATE_OPS and call.arg("flush_cache", True) is not False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One incarnation's calls, each with the state before it."""
+
+    name: str
+    incarnation: int
+    steps: tuple[tuple[Call, State], ...] = field(default=())
+
+
+def engines(history: History) -> Iterator[Engine]:
+    """Every incarnation that was called, in order of appearance."""
+    before = states(history)
+    grouped: dict[tuple[str, int], list[tuple[Call, State]]] = {}
+    for call in history.calls_:
+        grouped.setdefault((call.engine, call.incarnation), []).append((call, before[call.id]))
+    for (name, incarnation), steps in grouped.items():
+        yield Engine(name, incarnation, tuple(steps))
+
+
+def steps(history: History) -> Iterator[tuple[Call, State]]:
+    """Every call that no fault touched, with the state before it."""
+    before = states(history)
+    for call in history.calls_:
+        if not call.fault:
+            yield call, before[call.id]
+
+
+def tp(history: History, engine: str) -> int:
+    """The tensor parallel size of one engine: the harness's fact `engine`, else the header's."""
+    for note in history.facts("engine", source="harness", engine=engine):
+        return int(note.data.get("tp", history.header.tp))
+    return history.header.tp
+
+
+def payloads(call: Call) -> list[str]:
+    """The names (digests) of the payload list of an update, [] where there is none."""
+    found = call.arg("serialized_named_tensors")
+    if not isinstance(found, list | tuple):
+        return []
+    return [str(item.get("sha256", item)) if isinstance(item, dict) else str(item) for item in found]
