@@ -1,0 +1,201 @@
+"""The parameters of one TP rank: HF names in, fused device names inside, content hashed for state ids and checksums."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fakes.engine.layout import Param, Shard, device_layout
+from fakes.engine.loading import LoadError, default_load, load_into, route
+from fakes.tiny import NUMPY_DTYPES
+
+__all__ = ["LoadError", "RankWeights", "get_weights_by_name"]
+
+
+class RankWeights:
+    """One rank's device parameters.
+
+    model_config: config.json of a Llama, Qwen2 or Qwen3. dtype: bfloat16 or float32. device: cpu or cuda (short inputs differ).
+    `params` maps device names to arrays, in named_parameters() order; write through the methods only, so that hashes stay true.
+    """
+
+    def __init__(
+        self, model_config: Mapping[str, Any], tp_rank: int, tp_size: int, dtype: str, *, device: str = "cpu"
+    ) -> None:
+        self.config = dict(model_config)
+        self.tp_rank = tp_rank
+        self.tp_size = tp_size
+        self.dtype = NUMPY_DTYPES[dtype]
+        self.layout: dict[str, Param] = device_layout(model_config, tp_rank, tp_size)
+        self.params: dict[str, np.ndarray] = {
+            name: np.zeros(param.shape, dtype=self.dtype) for name, param in self.layout.items()
+        }
+        self.version = 0
+        self._cpu = device == "cpu"
+        self._routes: dict[str, tuple[str, Shard | None] | None] = {}
+        self._hashes: dict[str, str] = {}
+        self._wide: dict[str, np.ndarray] = {}
+        self._state: str | None = None
+
+    @property
+    def tied(self) -> bool:
+        """Whether lm_head is embed_tokens."""
+        return bool(self.config.get("tie_word_embeddings"))
+
+    def load(self, named: Iterable[tuple[str, np.ndarray]]) -> list[str]:
+        """model.load_weights: full HF tensors, sliced and cast here.
+
+        Returns the names that were applied; unknown ones are skipped, missing ones go unnoticed.
+        LoadError as SGLang raises it; what came before the bad tensor stays applied.
+        """
+        applied = []
+        for name, tensor in named:
+            target = self._route(name)
+            if target is None:
+                continue
+            device_name, shard = target
+            try:
+                load_into(self.params[device_name], self.layout[device_name], tensor, shard, cpu=self._cpu)
+            finally:
+                self._touch(device_name)
+            applied.append(name)
+        return applied
+
+    def load_direct(self, named: Iterable[tuple[str, np.ndarray]]) -> list[str]:
+        """load_format="direct": device names and local shards (model_runner_components/weight_updater.py:436 @0.5.23).
+
+        LoadError KeyError for an unknown name, AssertionError for a shape that differs.
+        """
+        applied = []
+        for name, tensor in named:
+            if name not in self.params:
+                raise LoadError("KeyError", repr(name))
+            default_load(self.params[name], tensor)
+            self._touch(name)
+            applied.append(name)
+        return applied
+
+    def fill(self, name: str, value: np.ndarray | float) -> None:
+        """Overwrite one device parameter."""
+        self.params[name][...] = np.asarray(value).astype(self.dtype)
+        self._touch(name)
+
+    def zero(self) -> None:
+        """What resumed weights hold on a GPU with the memory saver, as observed."""
+        for name in self.params:
+            self.fill(name, 0)
+
+    def poison(self, seed: int) -> None:
+        """Garbage that no update could have left, the same for the same seed."""
+        rng = np.random.default_rng([seed, self.tp_rank, 0xBAD])
+        for name, param in self.params.items():
+            self.fill(name, rng.uniform(-1, 1, param.shape))
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """A copy of every parameter."""
+        return {name: param.copy() for name, param in self.params.items()}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Put a snapshot back (the CPU backup)."""
+        for name, value in snapshot.items():
+            self.fill(name, value)
+
+    def hash_of(self, name: str) -> str:
+        """16 hex digits of one parameter's bytes: sha256 truncated, as tensor_hash does on CPU (managers/mm_utils.py:921 @0.5.23)."""
+        found = self._hashes.get(name)
+        if found is None:
+            data = np.ascontiguousarray(self.params[name])
+            found = self._hashes[name] = hashlib.sha256(data.view(np.uint8).data).hexdigest()[:16]
+        return found
+
+    def state_id(self) -> str:
+        """16 hex digits of all content of this rank; recomputed only after a change."""
+        if self._state is None:
+            digest = hashlib.sha256()
+            for name in self.params:
+                digest.update(f"{name}={self.hash_of(name)};".encode())
+            self._state = digest.hexdigest()[:16]
+        return self._state
+
+    def wide(self, name: str) -> np.ndarray:
+        """One parameter as float64 (matrices transposed to [in, out]), kept until it changes: what the model multiplies with."""
+        found = self._wide.get(name)
+        if found is None:
+            value = self.params[name].astype(np.float64)
+            found = self._wide[name] = np.ascontiguousarray(value.T) if value.ndim == 2 else value
+        return found
+
+    def get_by_name(self, name: str, truncate_size: int = 100) -> list[Any] | None:
+        """get_weights_by_name at tp 1; see the function of that name for several ranks."""
+        return get_weights_by_name([self], name, truncate_size)
+
+    def _route(self, name: str) -> tuple[str, Shard | None] | None:
+        if name not in self._routes:
+            self._routes[name] = route(
+                name,
+                kind=self.config["model_type"],
+                tied=self.tied,
+                layers=int(self.config["num_hidden_layers"]),
+                params=self.params,
+            )
+        return self._routes[name]
+
+    def _touch(self, name: str) -> None:
+        self.version += 1
+        self._hashes.pop(name, None)
+        self._wide.pop(name, None)
+        self._state = None
+
+
+def get_weights_by_name(ranks: Sequence[RankWeights], name: str, truncate_size: int = 100) -> list[Any] | None:
+    """The answer of rank 0: at most `truncate_size` rows as float32 lists; None (HTTP 400) when there is none.
+
+    Llama only, Qwen2 and Qwen3 have no such method. q/k/v/gate/up are cut out of the fused parameter of rank 0, o_proj and
+    down_proj are gathered from all ranks (models/llama.py:799 @0.5.23).
+    """
+    first = ranks[0]
+    config, tp = first.config, len(ranks)
+    if config["model_type"] != "llama":
+        return None
+    if name == "lm_head.weight" and first.tied:
+        return _rows(first.params["model.embed_tokens.weight"], truncate_size)
+    mapped, part = name, ""
+    for device, hf in (
+        ("qkv_proj", "q"),
+        ("qkv_proj", "k"),
+        ("qkv_proj", "v"),
+        ("gate_up_proj", "gate"),
+        ("gate_up_proj", "up"),
+    ):
+        if f".{hf}_proj" in name:
+            mapped, part = name.replace(f".{hf}_proj", f".{device}"), hf
+            break
+    if mapped not in first.params:
+        return None
+    weight = first.params[mapped]
+    if part:
+        heads, kv_heads = config["num_attention_heads"] // tp, config["num_key_value_heads"] // tp
+        dim, inter = config["hidden_size"] // config["num_attention_heads"], config["intermediate_size"] // tp
+        start, size = {
+            "q": (0, heads * dim),
+            "k": (heads * dim, kv_heads * dim),
+            "v": ((heads + kv_heads) * dim, kv_heads * dim),
+            "gate": (0, inter),
+            "up": (inter, inter),
+        }[part]
+        if start + size > weight.shape[0]:
+            return None
+        weight = weight[start : start + size]
+    if tp > 1 and ("o_proj" in name or "down_proj" in name):
+        if weight.ndim < 2:
+            return None
+        weight = np.concatenate([rank.params[mapped] for rank in ranks], axis=1)
+    return _rows(weight, truncate_size)
+
+
+def _rows(array: np.ndarray, truncate_size: int) -> list[Any]:
+    values: list[Any] = array.astype(np.float32).tolist()
+    return values[:truncate_size]
