@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fakes.outcome import Outcome
-from fakes.trace import Origin
+from fakes.trace import AnyRecord, Origin
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from harness.gate import FaultGate
 
 Clock = Literal["virtual", "scaled", "real"]
 
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What a scenario asks for. `version` is an SGLang version or "miles"; `shape` is llama, qwen2 or qwen3; `seed` makes the weights.
+    """What a scenario asks for.
 
+    `version` is an SGLang version or "miles"; `shape` is llama, qwen2 or qwen3; `seed` makes the weights.
     `options` are further launch options under SGLang's names (enable_memory_saver, admin_api_key, ...).
     """
 
@@ -30,11 +34,21 @@ class EngineSpec:
     options: tuple[tuple[str, Any], ...] = ()
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a clean engine answers greedily. `logprobs` (nat, one per token) where the lane knows them."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+
+
 class Pending(Protocol):
     """A call in the background (a generation, as a rule)."""
 
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether its end is known."""
+        ...
 
     def result(self, timeout_s: float) -> Outcome:
         """Wait at most `timeout_s` of the lane's clock; ending "timeout" when it is not done by then."""
@@ -62,7 +76,18 @@ class EngineHandle(Protocol):
         """`op` is the path without the first slash ("begin_weight_update"). Never raises for what the engine does."""
         ...
 
-    def start(self, op: str, body: Any = None, *, origin: Origin = "traffic", timeout_s: float = 600.0) -> Pending: ...
+    def start(
+        self,
+        op: str,
+        body: Any = None,
+        *,
+        method: str = "POST",
+        origin: Origin = "traffic",
+        timeout_s: float = 600.0,
+        bearer: str | None = None,
+    ) -> Pending:
+        """The same in the background; its caller gives up `timeout_s` after the start."""
+        ...
 
     def sleep(self, seconds: float) -> None:
         """Let the lane's clock advance while the engine runs."""
@@ -71,11 +96,17 @@ class EngineHandle(Protocol):
     def payloads(
         self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
     ) -> list[str]:
-        """One base64 payload per entry of `named` (entry i is meant for tp_rank i), in the serialisation that this lane's engine opens."""
+        """One base64 payload per entry of `named` (entry i is for tp_rank i), as this lane's engine opens them."""
         ...
 
     @property
-    def alive(self) -> bool: ...
+    def alive(self) -> bool:
+        """Whether the process tree lives."""
+        ...
+
+    def kill(self) -> None:
+        """End the process tree at once."""
+        ...
 
     def restart(self) -> None:
         """A fresh incarnation with the weights of `spec`."""
@@ -83,20 +114,53 @@ class EngineHandle(Protocol):
 
 
 class Lane(Protocol):
-    """Where engines come from. `name` is fake, http, sglang-cpu, ...; `provides` are the fact names that this lane can give (for `Rule.needs`)."""
+    """Where engines come from; also the scenario's clock.
+
+    `name` is fake, http, sglang-cpu, ...; `provides` are the fact names that this lane can give (for `Rule.needs`).
+    The entry point is a factory `(options: Mapping[str, Any]) -> Lane`. One lane serves a whole run: each scenario is
+    `begin`, then engines, then `finish`. What a lane keeps between scenarios (a real server) is its own affair, as long
+    as an engine that it hands out is clean.
+    """
 
     name: str
     clock: Clock
     provides: frozenset[str]
 
-    def engine(self, spec: EngineSpec, name: str = "e0") -> EngineHandle: ...
+    def begin(self, gate: FaultGate, seed: int) -> None:
+        """A fresh scenario: every call goes through `gate`, facts of an in-process core go to `gate.trace`."""
+        ...
+
+    def finish(self) -> list[list[AnyRecord]]:
+        """The scenario is over, its engines are not needed any more; returns what other processes recorded."""
+        ...
+
+    def now(self) -> float:
+        """Seconds of the lane's clock since `begin`."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let the clock advance while all engines run."""
+        ...
+
+    def engine(self, spec: EngineSpec, name: str = "e0") -> EngineHandle:
+        """A clean engine, ready to serve."""
+        ...
+
+    def trainer(self, ranks: int) -> Any:
+        """The trainer kit of this lane for N ranks (`Fleet.trainer`), or None where there is none."""
+        ...
 
     def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
-        """A whole set of HF-named weights for this shape: what a trainer would push. Seed `spec.seed` is what the engine starts with."""
+        """A whole set of HF-named weights for this shape: what a trainer would push.
+
+        Seed `spec.seed` is what the engine starts with.
+        """
         ...
 
-    def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> list[int] | None:
-        """Greedy tokens of a clean engine that holds exactly weights(seed); None where the lane has not recorded them."""
+    def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
+        """What a clean engine that holds exactly weights(seed) answers; None where the lane has not recorded it."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The run is over: stop everything."""
+        ...

@@ -32,7 +32,13 @@ class Endpoint(Protocol):
     gpu_ids: tuple[int, ...]
 
     def request(
-        self, op: str, body: Any = None, *, method: str = "POST", query: Mapping[str, str] | None = None, timeout_s: float
+        self,
+        op: str,
+        body: Any = None,
+        *,
+        method: str = "POST",
+        query: Mapping[str, str] | None = None,
+        timeout_s: float,
     ) -> Outcome:
         """Returns every ending, never raises for what the engine does. `timeout_s` counts on `Fleet.clock`."""
         ...

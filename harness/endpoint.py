@@ -1,0 +1,54 @@
+"""What a client gets of an engine: a gated endpoint, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from fakes.outcome import Outcome
+from harness.lanes.base import EngineHandle
+from harness.sut.protocol import Endpoint
+
+
+class GatedEndpoint:
+    """An engine as a client sees it; every call is of origin sut. `gpu_ids` are the colocated GPUs, one per tp_rank."""
+
+    def __init__(self, engine: EngineHandle, gpu_ids: tuple[int, ...]) -> None:
+        self._engine = engine
+        self.name = engine.name
+        self.url: str | None = getattr(engine, "url", None)
+        self.tp = engine.spec.tp
+        self.gpu_ids = gpu_ids
+
+    @property
+    def incarnation(self) -> int:
+        """Grows with every restart of the engine."""
+        return self._engine.incarnation
+
+    def request(
+        self,
+        op: str,
+        body: Any = None,
+        *,
+        method: str = "POST",
+        query: Mapping[str, str] | None = None,
+        timeout_s: float,
+    ) -> Outcome:
+        """One call; see `harness.sut.protocol.Endpoint`."""
+        return self._engine.call(op, body, method=method, query=query, timeout_s=timeout_s, origin="sut")
+
+    def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:
+        """The same in the background; the returned function waits for the outcome."""
+        pending = self._engine.start(op, body, method=method, timeout_s=timeout_s, origin="sut")
+        return lambda: pending.result(timeout_s)
+
+
+def endpoints_of(engines: Sequence[EngineHandle]) -> tuple[Endpoint, ...]:
+    """Gated endpoints on consecutive GPUs: e0 has GPUs 0 to tp-1, and so on."""
+    out: list[Endpoint] = []
+    first = 0
+    for engine in engines:
+        gpus = tuple(range(first, first + engine.spec.tp))
+        out.append(cast(Endpoint, GatedEndpoint(engine, gpus)))
+        first += engine.spec.tp
+    return tuple(out)

@@ -1,0 +1,165 @@
+"""Suites, plants and the book of all rules: found through entry points, checked before anything runs.
+
+The harness never imports a suite: `refitcheck.suites` names an object or a function without arguments that returns one;
+`refitcheck.catalogues` the same for the plants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from harness.errors import BrokenBook, UsageError
+from harness.rules import Rule, RuleBook
+from harness.scenario import RELATION, Scenario
+from harness.versions import version_matches
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One planted defect: a broken client or a lenient engine.
+
+    `breaks` are the rules that must catch it. `origin` says where the defect was seen ("NVIDIA-NeMo/RL#3519", "D07").
+    `apply()` is a context manager under which the defect is there: it patches classes of the reference client or of the
+    fake; for target "client" it may yield a factory (no arguments, returns a `Sut`) that is used in place of the
+    reference client. Plants live in process: lane fake only.
+    """
+
+    id: str
+    target: Literal["client", "engine"]
+    breaks: frozenset[str]
+    origin: str
+    apply: Callable[[], AbstractContextManager[Any]]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Rules and the scenarios that exercise them."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    scenarios: tuple[Scenario, ...]
+
+
+@dataclass
+class Book(RuleBook):
+    """All rules, scenarios and plants that are installed."""
+
+    scenarios: dict[str, Scenario] = field(default_factory=dict)
+    plants: dict[str, Plant] = field(default_factory=dict)
+
+    def add_suite(self, suite: Suite) -> None:
+        """Take in one suite; ValueError when an id is taken."""
+        self.add(suite.rules)
+        for scenario in suite.scenarios:
+            if scenario.id in self.scenarios:
+                raise ValueError(f"scenario {scenario.id} is defined twice")
+            self.scenarios[scenario.id] = scenario
+
+    def add_plants(self, plants: Iterable[Plant]) -> None:
+        """Take in plants; ValueError when an id is taken."""
+        for plant in plants:
+            if plant.id in self.plants:
+                raise ValueError(f"plant {plant.id} is defined twice")
+            self.plants[plant.id] = plant
+
+    def scenarios_of(self, rule_id: str) -> list[Scenario]:
+        """The scenarios that exercise a rule."""
+        return [s for s in self.scenarios.values() if rule_id in s.rules]
+
+    def plants_of(self, rule_id: str) -> list[Plant]:
+        """The plants that the rule must catch."""
+        return [p for p in self.plants.values() if rule_id in p.breaks]
+
+    def defects(self) -> list[str]:
+        """What does not fit together, one line each: empty for a sound book."""
+        return [*self._rule_defects(), *self._scenario_defects(), *self._plant_defects()]
+
+    def _rule_defects(self) -> Iterable[str]:
+        exercised = {rule for s in self.scenarios.values() for rule in s.rules}
+        for rule in self.rules.values():
+            if rule.id not in exercised:
+                yield f"rule {rule.id} has no scenario"
+            if not rule.text.strip() or not rule.citations:
+                yield f"rule {rule.id} has no text or no citation"
+            yield from _specifier_defect(f"rule {rule.id}", rule.versions)
+
+    def _scenario_defects(self) -> Iterable[str]:
+        for s in self.scenarios.values():
+            if not s.rules:
+                yield f"scenario {s.id} names no rule"
+            for rule in sorted(s.rules - self.rules.keys()):
+                yield f"scenario {s.id} names rule {rule}, which does not exist"
+            if not RELATION.fullmatch(s.relation):
+                yield (
+                    f"scenario {s.id} does not say how it relates to the real engine: relation is {s.relation!r}, "
+                    "not 'validated: <version> <yyyy-mm-dd>', 'fake only: <why>' or 'not yet: <why>'"
+                )
+            yield from _specifier_defect(f"scenario {s.id}", s.versions)
+
+    def _plant_defects(self) -> Iterable[str]:
+        for p in self.plants.values():
+            if not p.breaks:
+                yield f"plant {p.id} breaks no rule"
+            for rule in sorted(p.breaks - self.rules.keys()):
+                yield f"plant {p.id} breaks rule {rule}, which does not exist"
+
+
+def _specifier_defect(owner: str, specifier: str) -> Iterable[str]:
+    try:
+        version_matches("0.0.0", specifier)
+    except ValueError as error:
+        yield f"{owner}: {error}"
+
+
+def load_book(*, check: bool = True) -> Book:
+    """All installed suites and plants. BrokenBook names every defect; UsageError an entry point that does not load."""
+    book = Book()
+    try:
+        for point in _points("refitcheck.suites"):
+            book.add_suite(_made(point, Suite))
+        for point in _points("refitcheck.catalogues"):
+            book.add_plants(_made_many(point))
+    except ValueError as error:
+        raise BrokenBook(str(error)) from None
+    if check and (defects := book.defects()):
+        raise BrokenBook("\n".join(defects))
+    return book
+
+
+def _points(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group), key=lambda point: point.name)
+
+
+def load_point(point: EntryPoint) -> Any:
+    """Load one entry point; UsageError in one line when that fails."""
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"entry point {point.group}: {point.name} = {point.value} does not load: {error}") from error
+
+
+def named_points(group: str) -> Mapping[str, EntryPoint]:
+    """The entry points of a group by name."""
+    return {point.name: point for point in _points(group)}
+
+
+def _made(point: EntryPoint, kind: type[Suite]) -> Suite:
+    found = load_point(point)
+    found = found if isinstance(found, kind) else found()
+    if not isinstance(found, kind):
+        raise UsageError(f"entry point {point.group}: {point.name} = {point.value} gives no {kind.__name__}")
+    return found
+
+
+def _made_many(point: EntryPoint) -> list[Plant]:
+    found = load_point(point)
+    plants = list(found() if callable(found) else found)
+    for plant in plants:
+        if not isinstance(plant, Plant):
+            raise UsageError(f"entry point {point.group}: {point.name} = {point.value} gives {plant!r}, not a Plant")
+    return plants
