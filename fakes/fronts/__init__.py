@@ -1,0 +1,1 @@
+"""Ways to an engine core: in process, over HTTP, and under SGLang's command line."""

@@ -18,8 +18,8 @@ Resolver = Any
 class Performer:
     """Performs `OpenPayload` and `ReadDisk` for one engine.
 
-    `resolver` is asked at each payload. `latency_s` is what one effect costs in the owner's seconds; 0 finishes at once.
-    torch is imported only by a payload that holds real torch tensors.
+    `resolver` is asked at each payload. `latency_s` is what one effect costs in the owner's seconds; 0 finishes
+    at once. torch is imported only by a payload that holds real torch tensors.
     """
 
     def __init__(self, config: Any, *, resolver: Callable[[], Resolver] = lambda: None, latency_s: float = 0.0) -> None:
@@ -63,8 +63,8 @@ def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
     folder = Path(effect.path)
     if not folder.is_dir():
         raise _HfIdError(
-            "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and the "
-            f"maximum length is 96: '{effect.path}'."
+            "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and "
+            f"the maximum length is 96: '{effect.path}'."
         )
     from fakes.tiny import read_model
 

@@ -1,6 +1,7 @@
 """What every front does with the core's effects: keep the facts, perform the I/O, end the calls, note the death.
 
-A shell has no clock and no socket: its owner gives it `now` and `later`, and learns of replies through the call's own methods.
+A shell has no clock and no socket: its owner gives it `now` and `later`, and learns of replies through the methods
+of each `OpenCall`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,17 @@ class Core(Protocol):
     """What a shell needs of `fakes.engine.core.EngineCore`."""
 
     @property
-    def dead(self) -> bool: ...
+    def dead(self) -> bool:
+        """Whether it gave its `Die`."""
+        ...
 
-    def step(self, event: Event, now: float) -> list[Effect]: ...
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """What follows from one event at `now`, in the owner's seconds."""
+        ...
 
-    def next_deadline(self) -> float | None: ...
+    def next_deadline(self) -> float | None:
+        """When a `Tick` is due; None while nothing but an event can change anything."""
+        ...
 
 
 class OpenCall(Protocol):

@@ -1,0 +1,1 @@
+"""What brings the members of a weight-update group together."""

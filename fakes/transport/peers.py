@@ -1,4 +1,4 @@
-"""Who answers a scheduler that joins a weight-update group or receives from one: the interface, and the world without peers."""
+"""Who answers a scheduler that joins a weight-update group or receives from one; and a world where nobody does."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ class Transport(Protocol):
     """Brings joiners and receivers together. `finish` is called exactly once per effect, at once or through `later`;
     until then the scheduler rank is blocked."""
 
-    def join(self, process: Process, effect: Join, finish: Callable[[Done], None], later: Later) -> None: ...
+    def join(self, process: Process, effect: Join, finish: Callable[[Done], None], later: Later) -> None:
+        """Meet the other members; Done without a value, or the error of the rendezvous."""
+        ...
 
-    def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None: ...
+    def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None:
+        """Take part in the broadcasts from group rank 0; Done.value is `list[(name, ndarray)]`."""
+        ...
 
     def left(self, engine: str, incarnation: int) -> None:
         """The process of this engine is gone: its peers will hear of it."""

@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Deadlock(msgspec.Struct, frozen=True):
-    """Nobody could go on and no deadline was left. `t` in virtual seconds; `ended` names participants that died of an error."""
+    """Nobody could go on and no deadline was left. `t` in virtual seconds; `ended`: who died of an error before."""
 
     t: float
     waiting: tuple[Waiting, ...]
@@ -41,7 +41,7 @@ class Deadlock(msgspec.Struct, frozen=True):
 
 
 class DeadlockError(BaseException):
-    """Raised in a participant that would have waited for ever. A BaseException: a client's retry loop must not swallow it."""
+    """Raised in a participant that would have waited for ever. A BaseException: no retry loop may swallow it."""
 
     def __init__(self, deadlock: Deadlock) -> None:
         super().__init__(str(deadlock))
@@ -156,7 +156,7 @@ class Baton:
         return self._by_thread.get(threading.get_ident(), self._main)
 
     def block(self, ready: Callable[[], bool], deadline: float | None, what: str) -> bool:
-        """Hand the baton back until `ready()` or `deadline` (virtual seconds, absolute; None = no end). True when ready.
+        """Hand the baton back until `ready()` or `deadline` (virtual seconds, absolute; None = no end). True: ready.
 
         Raises `DeadlockError` when nobody can go on any more, `WorldClosed` after `close`.
         """
@@ -164,9 +164,8 @@ class Baton:
         if self._closed and me._fate is None:
             raise WorldClosed("the world is closed")
         if me._wait is not None:
-            raise RuntimeError(
-                f"{me.name} is already waiting for {me._wait.what}: a thread that World.spawn did not make used the world"
-            )
+            foreign = "a thread that World.spawn did not make used the world"
+            raise RuntimeError(f"{me.name} is already waiting for {me._wait.what}: {foreign}")
         me._wait = _Wait(ready, deadline, what)
         try:
             chosen = self._choose()
@@ -233,10 +232,14 @@ class Baton:
             return self._main
         try:
             return self._choose_next()
-        except BaseException as error:
+        except Exception as error:
             broken = WorldBroken(f"{type(error).__name__}: {error}")
             broken.__cause__ = error
             self._main._fate = broken
+            return self._main
+        except BaseException as error:
+            # An interrupt or a test's time limit: main's, as it is.
+            self._main._fate = error
             return self._main
 
     def _choose_next(self) -> Participant:

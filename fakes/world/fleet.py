@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """One call. `outcome` is None until it ended; `chunks` are the streamed JSON objects so far; times in virtual seconds."""
+    """One call. `outcome` is None until it ended; `chunks`: the streamed JSON objects so far; times in virtual s."""
 
     def __init__(self, world: World, engine: WorldEngine, call: Call, timeout_s: float | None) -> None:
         self.id = call.id
@@ -41,7 +41,7 @@ class Ticket:
         return self.outcome is not None
 
     def on_done(self, watcher: Callable[[Ticket], None]) -> None:
-        """Call `watcher(ticket)` when it ends, at that virtual time and before its caller goes on; at once if it has."""
+        """Call `watcher(ticket)` when it ends, at that virtual time, before its caller goes on; at once if it has."""
         if self.outcome is not None:
             watcher(self)
         else:

@@ -94,8 +94,8 @@ class _Meeting:
 class Group:
     """Collectives of ranks 0..size-1, each called by its own participant, in the same order on every rank.
 
-    Values are handed over as they are, never copied: a trainer that reuses its buffer is seen to. Ranks that call different
-    operations never meet, as with NCCL: the deadlock names both.
+    Values are handed over as they are, never copied: a trainer that reuses its buffer is seen to. Ranks that call
+    different operations never meet, as with NCCL: the deadlock names both.
     """
 
     def __init__(self, baton: Baton, size: int, name: str = "group") -> None:

@@ -23,7 +23,7 @@ from fakes.engine.protocol import (
 
 
 class ScriptedCore:
-    """/now answers at once; /in {s} answers after s; /hang never; /die {after}; /stream {n, every}; /open, /join: I/O; /echo."""
+    """/in {s} answers after s; /hang never; /die {after}; /stream {n, every}; /open, /join: I/O; others at once."""
 
     def __init__(self, config: Any = None, weights: Any = None, model_config: Any = None) -> None:
         self.dead = False
@@ -44,10 +44,8 @@ class ScriptedCore:
     def step(self, event: Event, now: float) -> list[Effect]:
         self.events.append((now, event))
         if isinstance(event, Tick):
-            effects: list[Effect] = []
-            while self._due and self._due[0][0] <= now:
-                effects += self._due.pop(0)[2]()
-            return effects
+            due, self._due = [d for d in self._due if d[0] <= now], [d for d in self._due if d[0] > now]
+            return [effect for _, _, make in due for effect in make()]
         if isinstance(event, Cancel):
             self.cancelled.append(event.id)
             return []
@@ -78,23 +76,19 @@ class ScriptedCore:
             group = {"master_address": "127.0.0.1", "master_port": 1, "group_rank": 1, "world_size": 2}
             return [Join(id=900 + call.id, rank=0, group_name="g", backend="gloo", **group)]
         elif path == "/tick_for_ever":
-            self._due.append((now, 0, lambda: []))
-            self._due[0] = (now, 0, lambda: self._due.append(self._due_now(now)) or [])
+            self._poll(now, every=0.0)
         elif path == "/poll":
-            self._poll(now)
+            self._poll(now, every=1.0)
         elif path != "/hang":
             return [Reply(id=call.id, status=200, body={"path": path, "body": call.body}, value=("ok", call.via))]
         return []
 
-    def _poll(self, now: float) -> None:
+    def _poll(self, now: float, every: float) -> None:
         def again() -> list[Effect]:
-            self._poll(now + 1.0)
+            self._poll(now + every, every)
             return []
 
-        self._at(now + 1.0, again)
-
-    def _due_now(self, now: float) -> tuple[float, int, Callable[[], list[Effect]]]:
-        return (now, 0, lambda: self._due.append(self._due_now(now)) or [])
+        self._at(now + every, again)
 
     def _die(self) -> Die:
         self.dead = True
