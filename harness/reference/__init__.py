@@ -1,0 +1,1 @@
+"""The reference refit client: known good, small, and what mutants are made from."""

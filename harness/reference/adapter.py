@@ -1,0 +1,111 @@
+"""The reference client as a system under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from harness.reference.control import Control
+from harness.reference.deadline import Deadline
+from harness.reference.engines import Roster
+from harness.reference.errors import BadState
+from harness.reference.markers import Markers
+from harness.reference.profile import EngineProfile
+from harness.reference.refit import RefitClient
+from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
+
+BUCKET_BYTES = 64 * 1024
+PHASE_DEADLINE_S = 120.0
+
+
+class ReferenceSut:
+    """The known-good client.
+
+    `pause_mode` None takes the gentlest mode that the engine's version can be flushed under: retract from 0.5.21 on,
+    abort before. ValueError for in_place, which keeps KV of old weights, and for an unknown policy or mode.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy = "resume",
+        pause_mode: Literal["abort", "retract", "in_place"] | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        if pause_mode == "in_place":
+            raise ValueError("pause mode in_place is unsafe for weight refit: requests keep KV of the old weights")
+        if pause_mode not in (None, "abort", "retract"):
+            raise ValueError(f"pause mode must be abort or retract, not {pause_mode!r}")
+        if policy not in ("resume", "quarantine", "terminal"):
+            raise ValueError(f"policy must be resume, quarantine or terminal, not {policy!r}")
+        if bucket_bytes <= 0:
+            raise ValueError(f"bucket_bytes must be above 0, not {bucket_bytes}")
+        self._policy: Policy = policy
+        self._pause_mode = pause_mode
+        self._bucket_bytes = bucket_bytes
+        self._fleet: Fleet | None = None
+        self._client: RefitClient | None = None
+        self._state: Mapping[str, Any] = {}
+        self._version = ""
+
+    def setup(self, fleet: Fleet) -> None:
+        """ValueError where trainer ranks and engine GPUs do not match."""
+        profile = EngineProfile.of(fleet.version)
+        control = Control(
+            clock=fleet.clock,
+            profile=profile,
+            pause_mode=self._pause_mode or profile.pause_mode,
+            weights_survive_release=bool(fleet.options.get("enable_weights_cpu_backup")),
+        )
+        self._fleet = fleet
+        self._pause_mode = control.pause_mode
+        self._client = RefitClient(
+            control,
+            fleet.trainer,
+            Markers(fleet.record, fleet.clock),
+            Roster(fleet.endpoints, fleet.trainer.ranks),
+            policy=self._policy,
+            bucket_bytes=self._bucket_bytes,
+        )
+
+    def set_weights(self, state: Mapping[str, Any], version: str) -> None:
+        """The next refit sends `state` as `version`."""
+        self._state, self._version = dict(state), str(version)
+
+    def refit(self, deadline_s: float) -> RefitResult:
+        """One refit in at most `deadline_s` seconds of the fleet's clock."""
+        if not self._version:
+            raise BadState("refit before set_weights")
+        fleet, client = self._ready()
+        return client.refit(self._state, self._version, Deadline(fleet.clock, deadline_s))
+
+    def phase(self, name: str, deadline_s: float = PHASE_DEADLINE_S) -> None:
+        """ "train": the engines give their memory to the trainer. "rollout": nothing, a refit has brought it back."""
+        if name not in ("train", "rollout"):
+            raise ValueError(f"phase must be train or rollout, not {name!r}")
+        if name == "train":
+            fleet, client = self._ready()
+            client.offload(Deadline(fleet.clock, deadline_s))
+
+    def reported_version(self) -> str | None:
+        """The last version of which every engine has confirmed the complete set."""
+        return self._client.version if self._client else None
+
+    def capabilities(self) -> Caps:
+        """What it can do; the pause mode may depend on the engine, so it is final after setup."""
+        return Caps(
+            transports=frozenset({"tensor"}),
+            policy=self._policy,
+            pause_mode=self._pause_mode or "retract",
+            ranks=self._fleet.trainer.ranks if self._fleet else 1,
+            optional=frozenset({"phase", "reported_version"}),
+        )
+
+    def close(self) -> None:
+        """Nothing is held between refits."""
+        self._fleet = self._client = None
+
+    def _ready(self) -> tuple[Fleet, RefitClient]:
+        if self._fleet is None or self._client is None:
+            raise RuntimeError("setup has not been called")
+        return self._fleet, self._client

@@ -1,0 +1,1 @@
+"""Ways in which weights travel from trainer ranks to engines."""

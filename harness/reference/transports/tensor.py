@@ -1,0 +1,164 @@
+"""Colocated tensor path: every trainer rank exports the tensors that lie on its GPU, one rank per engine posts them.
+
+The export walks collectives of all trainer ranks, so every rank takes every step, also a rank without an engine and
+also after another rank failed; what one rank learns, all ranks learn before anything is freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.reference.buckets import Named, Parcel, parcels
+from harness.reference.deadline import Deadline
+from harness.reference.engines import Engine, Weights
+from harness.reference.errors import BadState, BrokenGather, CallFailed
+
+PHASE = "transfer"
+
+
+class Export(Protocol):
+    """One parcel, exported by one rank for one engine rank. `payload` is base64 text."""
+
+    payload: str
+
+    def release(self) -> None:
+        """The producer's storage may be used again."""
+        ...
+
+
+class Trainer(Protocol):
+    """The part of the trainer kit that this transport uses (`fakes.trainer`). Collectives raise TimeoutError."""
+
+    ranks: int
+
+    def run(self, fn: Callable[[int], int], timeout_s: float) -> Sequence[int | BaseException]:
+        """`fn(rank)` on every rank's thread; their results or errors by rank."""
+        ...
+
+    def stream(
+        self, rank: int, state: Mapping[str, Any], timeout_s: float
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """The rank's export in HF names and full shapes; every tensor is a collective of all ranks."""
+        ...
+
+    def export(self, rank: int, named: Named, consumers: tuple[tuple[str, int], ...]) -> Export:
+        """A flattened bucket whose storage stays until it is released."""
+        ...
+
+    def gather(self, rank: int, value: Any, *, dst: int, group: tuple[int, ...], timeout_s: float) -> Any:
+        """The group's values in the group's order on `dst`, None elsewhere."""
+        ...
+
+    def all_gather(self, rank: int, value: Any, timeout_s: float) -> Sequence[Any]:
+        """Every rank's value, on every rank."""
+        ...
+
+    def live_exports(self) -> int:
+        """Exports that nobody has released."""
+        ...
+
+
+@dataclass
+class TensorTransfer:
+    """One transfer of one whole state to all `engines`, in lock step."""
+
+    trainer: Trainer
+    engines: Sequence[Engine]
+    deadline: Deadline
+    state: Mapping[str, Any]
+    version: str
+    bucket_bytes: int
+
+    def run(self) -> int:
+        """Send everything; returns the number of update calls per engine. The first error of any rank is raised."""
+        calls = 0
+        for result in self.trainer.run(self._rank, self.deadline.meeting(PHASE, share=0.5)):
+            if isinstance(result, BaseException):
+                raise result
+            calls = max(calls, result)
+        return calls
+
+    def _rank(self, rank: int) -> int:
+        engine = next((e for e in self.engines if rank in e.ranks), None)
+        stream = parcels(self.trainer.stream(rank, self.state, self._meeting()), self.bucket_bytes)
+        names: set[str] = set()
+        calls = 0
+        while self._step(rank, engine, stream, names):
+            calls += 1
+        return calls
+
+    def _step(self, rank: int, engine: Engine | None, stream: Iterator[Parcel], names: set[str]) -> bool:
+        """One parcel on one rank; False after the last. Raises on every rank what any rank met."""
+        parcel: Parcel | None = None
+        export: Export | None = None
+        error: BaseException | None = None
+        try:
+            parcel = self._next(stream, names)
+            if engine is not None and parcel is not None:
+                export = self.trainer.export(rank, parcel.named, ((engine.name, engine.ranks.index(rank)),))
+        except BaseException as e:
+            error = e
+        try:
+            if engine is not None:
+                error = self._deliver(rank, engine, parcel, export, error)
+            errors = self.trainer.all_gather(rank, error, self._meeting())
+        finally:
+            if export is not None:
+                export.release()
+        first = next((e for e in errors if e is not None), None)
+        if first is not None:
+            raise first
+        return parcel is not None
+
+    def _next(self, stream: Iterator[Parcel], names: set[str]) -> Parcel | None:
+        parcel = next(stream, None)
+        if parcel is not None:
+            names.update(name for name, _ in parcel.named)
+        if (parcel is None or parcel.last) and names != set(self.state):
+            lacking = sorted(set(self.state) - names) or sorted(names - set(self.state))
+            raise BadState(f"{PHASE}: the export is not the state: {', '.join(lacking[:3])} of {len(lacking)}")
+        return parcel
+
+    def _deliver(
+        self, rank: int, engine: Engine, parcel: Parcel | None, export: Export | None, error: BaseException | None
+    ) -> BaseException | None:
+        """Gather over the engine's ranks and post; a rank that failed takes part with nothing. Returns the error."""
+        try:
+            source = engine.ranks[0]
+            payload = export.payload if export is not None else None
+            payloads = self.trainer.gather(rank, payload, dst=source, group=engine.ranks, timeout_s=self._meeting())
+            if rank == source and parcel is not None and error is None:
+                self._post(engine, parcel, payloads)
+        except BaseException as e:
+            return error or e
+        return error
+
+    def _post(self, engine: Engine, parcel: Parcel, payloads: Sequence[str | None]) -> None:
+        """One update call. Never repeated: whether it was applied is unknown unless the engine says so.
+
+        The label travels with the last call only: an engine that carries version N has received all of N. No flush:
+        the cache was proven empty under the pause, and a flush that fails kills the engine up to 0.5.21.
+        """
+        silent = [r for r, payload in zip(engine.ranks, payloads, strict=True) if not isinstance(payload, str)]
+        if silent:
+            raise BrokenGather(f"{PHASE}: no payload for {engine.name} from trainer rank {silent[0]}")
+        body: dict[str, Any] = {
+            "serialized_named_tensors": list(payloads),
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+        }
+        if parcel.last:
+            body["weight_version"] = self.version
+        timeout_s = self.deadline.work(PHASE)
+        engine.touched, engine.weights = True, Weights.TORN
+        outcome = engine.endpoint.request("update_weights_from_tensor", body, timeout_s=timeout_s)
+        if not outcome.ok:
+            raise CallFailed(PHASE, engine.name, outcome)
+        engine.complete = parcel.last
+
+    def _meeting(self) -> float:
+        return self.deadline.meeting(PHASE)
