@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakes.outcome import Outcome
-from harness.errors import Unsupported
+from harness.errors import Unsupported, UsageError
+from harness.faults import Fault, parse_fault
 from harness.gate import FaultGate
 from harness.lanes.base import EngineHandle, EngineSpec, Lane, Pending
 from harness.sut.protocol import Caps, Fleet, RefitResult, Sut
@@ -82,6 +83,9 @@ class Bench:
         spec = dataclasses.replace(self.spec, **fields, options=tuple(sorted(options.items())))
         handle = self.lane.engine(spec, name or f"e{len(self.engines)}")
         self.engines.append(handle)
+        self.note(
+            "engine", handle, version=spec.version, tp=spec.tp, dtype=spec.dtype, shape=spec.shape, seed=spec.seed
+        )
         return handle
 
     def fleet(self, n: int, **overrides: Any) -> list[EngineHandle]:
@@ -250,21 +254,47 @@ class Bench:
             options=self._sut_options,
         )
 
-    def refit(self, seed: int, version: str | None = None, *, deadline_s: float = 60.0) -> Refitted:
-        """The policy takes the weights of `seed`, then the client refits; the harness marks start and end.
+    def close_sut(self) -> None:
+        """Tell the system under test that it is over; what it still calls is in the history."""
+        if self._sut is not None:
+            sut, self._sut = self._sut, None
+            self.note("closing")
+            sut.close()
 
-        Never raises for what the client does: a deadlock or the death of an in-process engine ends the refit too.
+    def fault(self, *faults: Fault | str) -> None:
+        """Plant faults in the client's calls; their `nth` counts from now on."""
+        for fault in faults:
+            self.gate.plant(parse_fault(fault) if isinstance(fault, str) else fault)
+
+    def refit(
+        self,
+        seed: int | None,
+        version: str | None = None,
+        *,
+        deadline_s: float = 60.0,
+        state: Mapping[str, np.ndarray] | None = None,
+    ) -> Refitted:
+        """The policy takes `state` (default: the weights of `seed`), then the client refits; the harness marks both ends.
+
+        `seed` is what the engines must hold afterwards, None where that is no seed's weights. Never raises for what the
+        client does: a deadlock or the death of an in-process engine ends the refit too.
         """
+        if state is None:
+            if seed is None:
+                raise ValueError("a refit needs a seed or a state")
+            state = self.weights(seed)
         sut = self.sut
         index, name = self._refits, version or f"v{self._refits + 1}"
         self._refits += 1
         self.note("refit", phase="start", index=index, version=name, seed=seed, deadline_s=deadline_s)
         try:
-            sut.set_weights(self.weights(seed), name)
+            sut.set_weights(state, name)
             done = Refitted(True, result=sut.refit(deadline_s))
-        except (KeyboardInterrupt, SystemExit, GeneratorExit, Unsupported):
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, Unsupported, UsageError):
             raise
         except BaseException as error:
+            if type(error).__name__ in ("WorldBroken", "WorldClosed"):  # a fake broke: that is no client's doing
+                raise
             done = Refitted(False, error=error)
         error_type = type(done.error).__name__ if done.error else ""
         self.note(

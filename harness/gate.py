@@ -103,6 +103,12 @@ class FaultGate:
         self._calls = 0
         self._lock = threading.Lock()
 
+    def plant(self, fault: Fault) -> None:
+        """Add a fault; its `nth` counts from now on ("*" counts from the engine that was called most)."""
+        with self._lock:
+            counts = [n for (engine, op), n in self._counts.items() if op == fault.op and fault.engine in (engine, "*")]
+            self.faults += (msgspec.structs.replace(fault, nth=fault.nth + max(counts, default=0)),)
+
     def admit(
         self,
         *,

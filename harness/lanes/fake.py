@@ -1,0 +1,273 @@
+"""The lane in process: fake engines in a World, virtual time, facts from the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fakes.outcome import Outcome
+from fakes.trace import AnyRecord
+from harness.errors import HarnessError, UsageError
+from harness.gate import FaultGate
+from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
+from harness.passage import GatedEngine, Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fakes.world import Ticket, World
+
+CORE_FACTS = (
+    "session",
+    "load",
+    "flush",
+    "version",
+    "pause",
+    "memory",
+    "serve",
+    "request",
+    "raise",
+    "barrier",
+    "die",
+)
+
+
+class FakeLane:
+    """Fake engines of any version, alone or a fleet, in this process."""
+
+    name = "fake"
+    kind = "fake"
+    clock: Clock = "virtual"
+    default_tp = 2
+    provides = frozenset(f"core:{fact}" for fact in CORE_FACTS)
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        unknown = set(options or {})
+        if unknown:
+            raise UsageError(f"lane fake has no option {', '.join(sorted(unknown))}")
+        self._world: World | None = None
+        self._gate: FaultGate | None = None
+        self._kits: list[Any] = []
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The engine versions that can be faked."""
+        return known_versions()
+
+    @property
+    def world(self) -> World:
+        """The world of the scenario that runs."""
+        if self._world is None:
+            raise HarnessError("the lane is between scenarios")
+        return self._world
+
+    def begin(self, gate: FaultGate, seed: int) -> None:
+        """A fresh world."""
+        from fakes.trainer import ExportRegistry
+        from fakes.world import World
+
+        self._gate = gate
+        self._registry = ExportRegistry()
+        self._world = World(seed, gate.trace, resolver=self._registry)
+
+    def finish(self) -> list[list[AnyRecord]]:
+        """End the world; HarnessError when a fake broke in it."""
+        world, self._world, self._gate = self._world, None, None
+        if world is not None:
+            world.close()
+            broken = getattr(world, "broken", None)
+            if broken is not None:
+                raise HarnessError(f"the fake broke: {broken}") from broken
+        return []
+
+    def now(self) -> float:
+        """Virtual seconds since `begin`; 0 between scenarios."""
+        return self._world.now if self._world is not None else 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.world.sleep(seconds)
+
+    def engine(self, spec: EngineSpec, name: str = "e0") -> EngineHandle:
+        """A fresh fake engine."""
+        assert self._gate is not None
+        return FakeEngine(self, self._gate, spec, name)
+
+    def trainer(self, ranks: int) -> Any:
+        """A trainer kit of `ranks` threads under the world's baton."""
+        from fakes.trainer import TrainerKit
+
+        assert self._gate is not None
+        return TrainerKit(self.world, ranks, self._gate.trainer, registry=self._registry)
+
+    def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
+        """Random weights of the tiny model of this shape; the same seed gives the same bytes."""
+        return dict(tiny_weights(spec.shape, spec.tied, spec.dtype, seed))
+
+    def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
+        """What the fake's own model answers with exactly these weights and nothing cached."""
+        return clean_answer(spec.shape, spec.tied, spec.dtype, spec.tp, seed, tuple(prompt), n)
+
+    def close(self) -> None:
+        """Nothing is kept between scenarios."""
+        self.finish()
+
+
+class FakeEngine(GatedEngine):
+    """One fake engine of the world; `restart` makes the next incarnation."""
+
+    url: str | None = None
+
+    def __init__(self, lane: FakeLane, gate: FaultGate, spec: EngineSpec, name: str) -> None:
+        self.spec = spec
+        self._lane = lane
+        self._link: _WorldLink
+        super().__init__(gate, _WorldLink(lane.world, name), name)
+        self._start()
+
+    def _start(self) -> None:
+        engine = self._lane.world.add_engine(
+            self.name,
+            engine_config(self.spec),
+            self._lane.weights(self.spec, self.spec.seed),
+            model_config(self.spec.shape, self.spec.tied, self.spec.dtype),
+        )
+        self.incarnation = engine.incarnation
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process tree lives."""
+        return self._lane.world.engines[self.name].alive
+
+    def restart(self) -> None:
+        """The next incarnation, with the weights that the first began with."""
+        self._start()
+
+    def payloads(
+        self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
+    ) -> list[str]:
+        """Simulated CUDA-IPC payloads of a probe, one per rank; see `fakes.trainer`."""
+        from fakes.trainer import probe_payloads
+
+        return probe_payloads(self._lane._registry, named, load_format)
+
+
+class _WorldLink:
+    """`harness.passage.Link` over a world."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._name = world, name
+
+    def submit(self, request: Request, on_done: Callable[[Outcome], None] | None = None) -> _WorldReply:
+        ticket = self._world.submit(
+            self._name, request.method, "/" + request.op, request.body, request.query, request.bearer
+        )
+        if on_done is not None:
+            ticket.on_done(lambda done: on_done(done.outcome) if done.outcome is not None else None)
+        return _WorldReply(self._world, ticket)
+
+    def kill(self) -> None:
+        self._world.engines[self._name].kill()
+
+    def now(self) -> float:
+        return self._world.now
+
+    def sleep(self, seconds: float) -> None:
+        self._world.sleep(seconds)
+
+    def spawn(self, work: Callable[[], None]) -> Callable[[], None]:
+        participant = self._world.spawn(work, name=f"call to {self._name}")
+
+        def join() -> None:
+            self._world.join(participant)
+            participant.value()
+
+        return join
+
+
+class _WorldReply:
+    """`harness.passage.Reply` over a ticket."""
+
+    def __init__(self, world: World, ticket: Ticket) -> None:
+        self._world, self._ticket = world, ticket
+
+    @property
+    def done(self) -> bool:
+        return self._ticket.done
+
+    def wait(self, timeout_s: float) -> Outcome:
+        return self._world.wait(self._ticket, timeout_s)
+
+    def cancel(self) -> None:
+        self._ticket.time_out()
+
+
+def known_versions() -> tuple[str, ...]:
+    """The engine versions that can be faked."""
+    from fakes.engine.profiles import PROFILES
+
+    return tuple(PROFILES)
+
+
+def engine_config(spec: EngineSpec) -> Any:
+    """The fake's launch configuration. UsageError for an option that it does not know."""
+    import msgspec
+
+    from fakes.engine.protocol import EngineConfig
+
+    options = dict(spec.options)
+    unknown = set(options) - {field.name for field in msgspec.structs.fields(EngineConfig)}
+    if unknown:
+        raise UsageError(f"the fake engine has no launch option {', '.join(sorted(unknown))}")
+    return EngineConfig(profile=spec.version, tp_size=spec.tp, dtype=spec.dtype, **options)
+
+
+@lru_cache(maxsize=64)
+def model_config(shape: str, tied: bool, dtype: str) -> dict[str, Any]:
+    """config.json of the tiny model."""
+    from fakes.tiny import tiny_config
+
+    return tiny_config(shape, tied, dtype)
+
+
+@lru_cache(maxsize=64)
+def tiny_weights(shape: str, tied: bool, dtype: str, seed: int) -> Mapping[str, np.ndarray]:
+    """Weights of the tiny model, read-only."""
+    from fakes import tiny
+
+    out = tiny.tiny_weights(model_config(shape, tied, dtype), seed)
+    for array in out.values():
+        array.flags.writeable = False
+    return out
+
+
+@lru_cache(maxsize=64)
+def _clean_model(shape: str, tied: bool, dtype: str, tp: int, seed: int) -> Any:
+    from fakes.engine.model import Model
+    from fakes.engine.weights import RankWeights
+
+    config = model_config(shape, tied, dtype)
+    ranks = [RankWeights(config, rank, tp, dtype) for rank in range(tp)]
+    for rank in ranks:
+        rank.load(tiny_weights(shape, tied, dtype, seed).items())
+    return Model(config, ranks)
+
+
+@lru_cache(maxsize=4096)
+def clean_answer(shape: str, tied: bool, dtype: str, tp: int, seed: int, prompt: tuple[int, ...], n: int) -> Expected:
+    """Greedy tokens and their logprobs from a clean cache."""
+    from fakes.engine.model import log_softmax
+
+    model = _clean_model(shape, tied, dtype, tp, seed)
+    kv, feed = model.empty_kv(), list(prompt)
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for _ in range(n):
+        logits, new = model.forward(feed, kv, last_only=True)
+        kv.append(new)
+        token = int(logits[-1].argmax())
+        tokens.append(token)
+        logprobs.append(float(log_softmax(logits[-1])[token]))
+        feed = [token]
+    return Expected(tuple(tokens), tuple(logprobs))

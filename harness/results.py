@@ -1,0 +1,137 @@
+"""From unit reports to one result per rule, engine and system under test, and to the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.faults import Fault
+from harness.rules import Rule, Verdict, unsupported
+from harness.settings import Settings, named
+from harness.suites import Book
+from harness.units import Finding, UnitReport, worse
+from harness.versions import version_matches
+
+Status = Literal["held", "violated", "inconclusive", "unsupported", "error"]
+EXIT = {"held": 0, "violated": 1, "inconclusive": 2, "error": 3}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rule on one engine version with one system under test ("" on the engine side).
+
+    `scenario` and `faults` belong to the history that decided; `replay` is the command that shows it again.
+    `error` is one line when the harness broke, and then nothing is said of the rule.
+    """
+
+    rule: Rule
+    version: str
+    sut: str
+    tp: int
+    status: Status
+    verdict: Verdict
+    scenario: str
+    faults: tuple[Fault, ...]
+    histories: int
+    replay: str
+    error: str = ""
+    trace: str = ""
+
+
+def results_of(settings: Settings, book: Book, lane_name: str, tp: int, reports: Iterable[UnitReport]) -> list[Result]:
+    """One result per rule that this run judges, in the book's order."""
+    by_target: dict[tuple[str, str], list[UnitReport]] = {}
+    for report in reports:
+        by_target.setdefault((report.unit.version, report.unit.sut), []).append(report)
+    out: list[Result] = []
+    for version, rule in wanted(settings, book):
+        for sut in settings.suts if rule.side == "refit" else ("",):
+            # A rule of the client may also be exercised by engine-side scenarios, and the other way round.
+            seen = [r for key, found in by_target.items() if key[0] == version and key[1] in (sut, "") for r in found]
+            if rule.side == "engine":
+                seen = [r for key, found in by_target.items() if key[0] == version for r in found]
+            out.append(_result(settings, book, lane_name, tp, rule, version, sut, seen))
+    return out
+
+
+def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
+    """(version, rule) of every rule that the run judges: rules that do not speak of a version are not part of it."""
+    return [
+        (version, rule)
+        for version in settings.versions
+        for rule in book.rules.values()
+        if settings.wants(rule.id) and version_matches(version, rule.versions)
+    ]
+
+
+def _result(
+    settings: Settings, book: Book, lane: str, tp: int, rule: Rule, version: str, sut: str, reports: list[UnitReport]
+) -> Result:
+    scenario_ids = {s.id for s in book.scenarios_of(rule.id)}
+    mine = [r for r in reports if r.unit.scenario in scenario_ids]
+    found: Finding | None = None
+    scenario, side_sut = "", sut
+    for report in mine:
+        finding = report.findings.get(rule.id)
+        if finding is None:
+            continue
+        merged = worse(found, finding)
+        if found is None or (merged.verdict.status, merged.faults) != (found.verdict.status, found.faults):
+            scenario, side_sut = report.unit.scenario, report.unit.sut or sut
+        found = merged
+    broken = next((r for r in mine if r.error), None)
+    if found is None:
+        found = Finding(_nothing(book, rule, version, tp, lane, settings), histories=0)
+    status: Status = found.verdict.status
+    if broken is not None and status != "violated":
+        status, scenario, side_sut = "error", broken.unit.scenario, broken.unit.sut or sut
+    replay = settings.replay(
+        lane=lane,
+        rules=(rule.id,),
+        scenarios=(),
+        versions=(version,),
+        suts=(side_sut,) if side_sut else (),
+        tp=tp,
+        faults=found.faults or settings.faults,
+    )
+    return Result(
+        rule=rule,
+        version=version,
+        sut=sut,
+        tp=tp,
+        status=status,
+        verdict=found.verdict,
+        scenario=scenario,
+        faults=found.faults,
+        histories=found.histories,
+        replay=replay,
+        error=broken.error if broken is not None and status == "error" else "",
+        trace=broken.trace if broken is not None and status == "error" else "",
+    )
+
+
+def _nothing(book: Book, rule: Rule, version: str, tp: int, lane: str, settings: Settings) -> Verdict:
+    """Why no scenario of this run exercised the rule."""
+    scenarios = [s for s in book.scenarios_of(rule.id) if version_matches(version, s.versions)]
+    if not scenarios:
+        return Verdict("inconclusive", actual=f"no scenario for engine {version}")
+    here = [s for s in scenarios if not s.lanes or lane in s.lanes]
+    if not here:
+        return unsupported(f"no scenario of it runs on lane {lane}")
+    if all(s.min_tp > tp for s in here):
+        return Verdict("inconclusive", actual=f"needs tp >= {min(s.min_tp for s in here)}, this run has tp {tp}")
+    if settings.fatal_sample is not None and all(s.fatal for s in here):
+        return unsupported(f"its scenarios kill the engine and are not among the {settings.fatal_sample} sampled")
+    return Verdict("inconclusive", actual="no scenario of it ran")
+
+
+def exit_code(settings: Settings, results: Iterable[Result]) -> int:
+    """The worst: 3 harness error, 1 violated, 2 inconclusive, 0. SHOULD rules count as MUST rules do."""
+    statuses = {
+        r.status for r in results if not (r.status == "inconclusive" and named(r.rule.id, settings.allow_inconclusive))
+    }
+    for status in ("error", "violated", "inconclusive"):
+        if status in statuses:
+            return EXIT[status]
+    return 0

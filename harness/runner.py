@@ -1,0 +1,178 @@
+"""Runs units: a scenario on a lane gives a history, and its rules judge it. Nothing here knows pytest or a terminal."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from fakes.trace import Header, TraceWriter
+from harness.bench import Bench
+from harness.errors import HarnessError, RefitcheckError, Unsupported, UsageError
+from harness.faults import Fault
+from harness.gate import FaultGate
+from harness.history import History
+from harness.lanes.base import EngineSpec, Lane
+from harness.lanes.loader import load_lane
+from harness.rules import Rule, Verdict, unsupported
+from harness.scenario import Scenario
+from harness.settings import Settings
+from harness.suites import Book, load_book
+from harness.sut.loader import load_sut
+from harness.sut.protocol import Sut
+from harness.units import Finding, Unit, UnitReport, judged, worse
+
+Plan = Callable[..., Sequence[tuple[Fault, ...]]]
+
+
+class Runner:
+    """Executes units in this process. One lane serves them all; call `close` at the end."""
+
+    def __init__(self, settings: Settings, book: Book | None = None, lane: Lane | None = None) -> None:
+        self.settings = settings
+        self.book = book if book is not None else load_book()
+        self.lane = lane if lane is not None else load_lane(settings.lane, settings.lane_options)
+        self.tp = settings.tp or int(getattr(self.lane, "default_tp", 1))
+        self.on_history: Callable[[Unit, tuple[Fault, ...], History], None] | None = None
+        self._stack = ExitStack()
+        self._planted: Callable[[], Sut] | None = None
+        self._plant()
+
+    def _plant(self) -> None:
+        if not self.settings.plant:
+            return
+        plant = self.book.plants.get(self.settings.plant)
+        if plant is None:
+            raise UsageError(
+                f"no plant {self.settings.plant!r}; known: {', '.join(sorted(self.book.plants)) or 'none'}"
+            )
+        given = self._stack.enter_context(plant.apply())
+        if plant.target == "client" and callable(given):
+            self._planted = given
+
+    def close(self) -> None:
+        """Stop the lane and pull the plant out."""
+        try:
+            self.lane.close()
+        finally:
+            self._stack.close()
+
+    # -- one history --------------------------------------------------------------------------------------------
+
+    def run_once(
+        self, scenario: Scenario, version: str, sut: str = "", faults: tuple[Fault, ...] = (), tp: int = 0
+    ) -> History:
+        """Run a scenario once. Unsupported when it says so; HarnessError when the lane or the scenario breaks."""
+        spec = EngineSpec(version=version, tp=tp or self.tp, options=tuple(sorted(scenario.options.items())))
+        missing = sorted(need for need in scenario.needs if need not in self.lane.provides)
+        if missing:
+            raise Unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
+        trace = TraceWriter()
+        gate = FaultGate(trace, self.lane.now, faults)
+        factory = (self._planted or load_sut(sut)) if sut else None
+        bench = Bench(
+            self.lane, gate, spec, seed=self.settings.seed, sut_factory=factory, sut_options=self._sut_options()
+        )
+        trace.write(self._header(scenario, spec, sut))
+        self.lane.begin(gate, self.settings.seed)
+        try:
+            scenario.run(bench)
+            bench.close_sut()
+        finally:
+            others = self.lane.finish()
+        return History.from_records(trace.records, *others)
+
+    def _header(self, scenario: Scenario, spec: EngineSpec, sut: str) -> Header:
+        meta: dict[str, Any] = {"scenario": scenario.id, "sut": sut, "policy": self.settings.policy}
+        epoch = getattr(self.lane, "epoch", None)
+        if epoch is not None:
+            meta |= {"epoch": epoch, "scale": self.lane.scale}  # type: ignore[attr-defined]
+        if self.settings.plant:
+            meta["plant"] = self.settings.plant
+        return Header(
+            clock=self.lane.clock,
+            lane=self.lane.name,
+            engine_version=spec.version,
+            tp=spec.tp,
+            seed=self.settings.seed,
+            meta=meta,
+        )
+
+    def _sut_options(self) -> dict[str, Any]:
+        return {"policy": self.settings.policy, "seed": self.settings.seed}
+
+    # -- one unit -----------------------------------------------------------------------------------------------
+
+    def execute(self, unit: Unit) -> UnitReport:
+        """Run one unit and judge it. Never raises for anything but usage: what breaks is in `error`."""
+        report = UnitReport(unit)
+        started = time.perf_counter()
+        scenario = self.book.scenarios[unit.scenario]
+        rules = judged(self.settings, self.book, scenario, unit.version)
+        try:
+            for faults, history in self._histories(unit, scenario):
+                report.runs += 1
+                report.calls = max(report.calls, len(history.calls(origin="sut")))
+                if self.on_history is not None:
+                    self.on_history(unit, faults, history)
+                for rule in rules:
+                    verdict = self._judge(rule, history)
+                    report.findings[rule.id] = worse(report.findings.get(rule.id), Finding(verdict, faults))
+        except UsageError:
+            raise
+        except Unsupported as lacks:
+            for rule in rules:
+                report.findings.setdefault(rule.id, Finding(unsupported(str(lacks))))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            report.error = f"scenario {unit.scenario}: {_one_line(error)}"
+            report.trace = traceback.format_exc()
+        report.seconds = time.perf_counter() - started
+        return report
+
+    def _histories(self, unit: Unit, scenario: Scenario) -> Iterator[tuple[tuple[Fault, ...], History]]:
+        def run(faults: tuple[Fault, ...]) -> History:
+            return self.run_once(scenario, unit.version, unit.sut, faults, unit.tp)
+
+        index, shards = unit.shard
+        if not shards:
+            yield self.settings.faults, run(self.settings.faults)
+            return
+        recorded = run(())
+        for faults in self._plan(recorded)[index::shards]:
+            yield faults, run(faults)
+
+    def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
+        from harness import explore
+
+        plan: Plan = explore.plan  # type: ignore[attr-defined]
+        full = self.settings.exploration == "full" and self.lane.clock == "virtual"
+        return plan(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
+
+    def _judge(self, rule: Rule, history: History) -> Verdict:
+        missing = missing_needs(rule, self.lane.provides)
+        if missing:
+            return unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
+        unrecorded = sorted(need for need in rule.needs if need.startswith("trainer:") and not history.has(need))
+        if unrecorded:
+            return unsupported(f"{history.header.meta.get('sut') or 'the scenario'} records no {', '.join(unrecorded)}")
+        try:
+            return rule.judge(history)
+        except Exception as error:
+            raise HarnessError(f"judge of {rule.id}: {_one_line(error)}") from error
+
+
+def missing_needs(rule: Rule, provides: frozenset[str]) -> list[str]:
+    """Which of the facts that a rule's judge reads a lane cannot give; calls and the harness's notes are always there."""
+    always = ("call", "harness:", "trainer:")
+    return sorted(need for need in rule.needs if not need.startswith(always) and need not in provides)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, RefitcheckError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

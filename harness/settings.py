@@ -1,0 +1,103 @@
+"""Everything that a run depends on, in one frozen object: what the header prints and the replay line repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from harness.errors import UsageError
+from harness.faults import Fault, faults_text
+from harness.sut.protocol import Policy
+
+DEFAULT_SEED = 20261130
+DEFAULT_VERSION = "0.5.23"
+Exploration = Literal["off", "sample", "full"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run.
+
+    `versions` are engine versions, `suts` names or `module:factory`; `rules` are ids or families, () for all. `tp` 0 means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all
+    scenarios that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect.
+    """
+
+    lane: str = "fake"
+    versions: tuple[str, ...] = (DEFAULT_VERSION,)
+    suts: tuple[str, ...] = ("reference",)
+    policy: Policy = "resume"
+    tp: int = 0
+    seed: int = DEFAULT_SEED
+    rules: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    exploration: Exploration = "full"
+    fatal_sample: int | None = None
+    plant: str = ""
+    allow_inconclusive: tuple[str, ...] = ()
+    lane_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def wants(self, rule_id: str) -> bool:
+        """Whether the run judges this rule."""
+        return not self.rules or named(rule_id, self.rules)
+
+    def replay(self, **changes: Any) -> str:
+        """The command that runs it again; `changes` are fields that are narrower for one finding."""
+        s = {**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes}
+        parts = ["refitcheck run"]
+        parts += [f"--rule {rule}" for rule in s["rules"]]
+        parts += [f"--scenario {scenario}" for scenario in s["scenarios"]]
+        if s["lane"] != "fake":
+            parts.append(f"--lane {s['lane']}")
+        parts.append(f"--engine {','.join(s['versions'])}")
+        if s["suts"]:
+            parts.append(f"--sut {','.join(s['suts'])}")
+        if s["policy"] != "resume":
+            parts.append(f"--policy {s['policy']}")
+        parts.append(f"--tp {s['tp']} --seed {s['seed']}")
+        if s["faults"]:
+            parts.append(f"--fault '{faults_text(s['faults'])}'")
+        if s["plant"]:
+            parts.append(f"--plant {s['plant']}")
+        return " ".join(parts)
+
+
+def named(rule_id: str, names: tuple[str, ...]) -> bool:
+    """Whether a rule is meant by ids or families, in any case: "SESS-1", "sess"."""
+    family = rule_id.rsplit("-", 1)[0]
+    return any(name.upper() in (rule_id.upper(), family.upper()) for name in names)
+
+
+def split_engines(text: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """`fake:0.5.23,0.5.20`, `all`: the versions, each known to the lane. `kind` is fake or sglang."""
+    out: list[str] = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        prefix, colon, version = part.rpartition(":")
+        if colon and prefix != kind:
+            raise UsageError(f"engine {part!r}: this lane has {kind} engines, not {prefix!r}")
+        if version == "all":
+            out += known
+        elif version not in known:
+            raise UsageError(f"unknown engine version {version!r}; known: {', '.join(known)}, all")
+        else:
+            out.append(version)
+    if not out:
+        raise UsageError("no engine version given")
+    return tuple(dict.fromkeys(out))
+
+
+def policy_of(text: str) -> Policy:
+    """UsageError unless it is one of the three policies."""
+    for policy in get_args(Policy):
+        if text == policy:
+            return policy  # type: ignore[no-any-return]
+    raise UsageError(f"unknown policy {text!r}; one of {', '.join(get_args(Policy))}")
+
+
+def exploration_of(text: str) -> Exploration:
+    """UsageError unless it is off, sample or full."""
+    for kind in get_args(Exploration):
+        if text == kind:
+            return kind  # type: ignore[no-any-return]
+    raise UsageError(f"unknown exploration {text!r}; one of {', '.join(get_args(Exploration))}")

@@ -1,0 +1,70 @@
+"""Finding a system under test by name: an entry point of `refitcheck.suts`, or `package.module:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from harness.errors import UsageError
+from harness.suites import load_point, named_points
+from harness.sut.protocol import Sut
+
+GROUP = "refitcheck.suts"
+_METHODS = ("setup", "set_weights", "refit", "capabilities", "close")
+
+
+def load_sut(name: str) -> Callable[[], Sut]:
+    """A factory without arguments. UsageError in one line when there is none, or when what it names is no adapter."""
+    points = named_points(GROUP)
+    if name in points:
+        return _checked(name, load_point(points[name]))
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        known = ", ".join(sorted(points)) or "none"
+        raise UsageError(f"no system under test {name!r}; installed: {known}; or package.module:factory")
+    return _checked(name, _attribute(name, module_name, attribute))
+
+
+def installed() -> list[str]:
+    """Names of the installed adapters."""
+    return sorted(named_points(GROUP))
+
+
+def _attribute(name: str, module_name: str, attribute: str) -> Any:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: an adapter may lie in the working folder
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"system under test {name!r}: no module named {error.name!r}") from error
+    except Exception as error:
+        raise UsageError(f"system under test {name!r}: importing {module_name} raised {_told(error)}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"system under test {name!r}: {module_name} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _checked(name: str, found: Any) -> Callable[[], Sut]:
+    if not callable(found):
+        raise UsageError(f"system under test {name!r}: {found!r} is no factory")
+
+    def factory() -> Sut:
+        try:
+            sut = found()
+        except Exception as error:
+            raise UsageError(f"system under test {name!r}: its factory raised {_told(error)}") from error
+        missing = [method for method in _METHODS if not callable(getattr(sut, method, None))]
+        if missing:
+            raise UsageError(f"system under test {name!r}: {type(sut).__name__} lacks {', '.join(missing)}")
+        return cast(Sut, sut)
+
+    return factory
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

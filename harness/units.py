@@ -1,0 +1,96 @@
+"""What a run consists of: units of work that any process can do, and what each found."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.faults import Fault
+from harness.rules import Rule, Verdict
+from harness.scenario import Scenario
+from harness.settings import Settings
+from harness.suites import Book
+from harness.versions import version_matches
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One scenario on one engine version; `sut` is "" for an engine-side scenario.
+
+    `shard` (i, n) with n > 0 is fault exploration: every n-th fault plan from the i-th on. n = 0: the scenario alone.
+    """
+
+    scenario: str
+    version: str
+    tp: int
+    sut: str = ""
+    shard: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule says of one unit: the worst over its histories, and the faults of the history that decided."""
+
+    verdict: Verdict
+    faults: tuple[Fault, ...] = ()
+    histories: int = 1
+
+
+@dataclass
+class UnitReport:
+    """What a unit gave. `error` is one line when the harness broke, `trace` the traceback."""
+
+    unit: Unit
+    findings: dict[str, Finding] = field(default_factory=dict)
+    calls: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    error: str = ""
+    trace: str = ""
+
+
+def units_of(settings: Settings, book: Book, lane_name: str, tp: int, *, shards: int = 1) -> list[Unit]:
+    """Every unit of a run, longest first where it is known: explorations, in `shards` parts each, then the rest."""
+    out: list[Unit] = []
+    explored: list[Unit] = []
+    for version in settings.versions:
+        fatal = _fatal_sample(settings, book, version)
+        for scenario in book.scenarios.values():
+            if scenario.fatal and fatal is not None and scenario.id not in fatal:
+                continue
+            if not scenario.fits(version, tp, lane_name) or not judged(settings, book, scenario, version):
+                continue
+            for sut in settings.suts if scenario.side == "refit" else ("",):
+                out.append(Unit(scenario.id, version, tp, sut))
+                if scenario.explore and settings.exploration != "off" and not settings.faults:
+                    explored += [Unit(scenario.id, version, tp, sut, (i, shards)) for i in range(shards)]
+    return explored + out
+
+
+def judged(settings: Settings, book: Book, scenario: Scenario, version: str) -> list[Rule]:
+    """The rules whose judges see this scenario's history in this run."""
+    if settings.scenarios and scenario.id not in settings.scenarios:
+        return []
+    rules = (book.rules[rule] for rule in sorted(scenario.rules) if settings.wants(rule))
+    return [rule for rule in rules if version_matches(version, rule.versions)]
+
+
+def _fatal_sample(settings: Settings, book: Book, version: str) -> frozenset[str] | None:
+    if settings.fatal_sample is None:
+        return None
+    ids = sorted(s.id for s in book.scenarios.values() if s.fatal and version_matches(version, s.versions))
+    picked = random.Random(f"{settings.seed}/{version}").sample(ids, min(settings.fatal_sample, len(ids)))
+    return frozenset(picked)
+
+
+def worse(old: Finding | None, new: Finding) -> Finding:
+    """The worse of two findings; exercised counts and histories add up."""
+    if old is None:
+        return new
+    order: Sequence[str] = ("violated", "held", "inconclusive", "unsupported")
+    first, second = sorted((old, new), key=lambda f: order.index(f.verdict.status))
+    best = first.verdict
+    exercised = best.exercised + second.verdict.exercised
+    verdict = Verdict(best.status, exercised, best.allowed, best.actual, best.where, best.missing)
+    return Finding(verdict, first.faults, old.histories + new.histories)
