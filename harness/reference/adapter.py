@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast, get_args
 
 from harness.reference.control import Control
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Roster
-from harness.reference.errors import BadState
+from harness.reference.errors import BadState, CallFailed
 from harness.reference.markers import Markers
 from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
@@ -21,14 +21,15 @@ PHASE_DEADLINE_S = 120.0
 class ReferenceSut:
     """The known-good client.
 
-    `pause_mode` None takes the gentlest mode that the engine's version can be flushed under: retract from 0.5.21 on,
-    abort before. ValueError for in_place, which keeps KV of old weights, and for an unknown policy or mode.
+    `policy` None takes `Fleet.options["policy"]`, else resume. `pause_mode` None takes the gentlest mode that the
+    engine's version can be flushed under: retract from 0.5.21 on, abort before. ValueError for in_place, which keeps KV
+    of old weights, and for an unknown policy or mode.
     """
 
     def __init__(
         self,
         *,
-        policy: Policy = "resume",
+        policy: Policy | None = None,
         pause_mode: Literal["abort", "retract", "in_place"] | None = None,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
@@ -36,17 +37,18 @@ class ReferenceSut:
             raise ValueError("pause mode in_place is unsafe for weight refit: requests keep KV of the old weights")
         if pause_mode not in (None, "abort", "retract"):
             raise ValueError(f"pause mode must be abort or retract, not {pause_mode!r}")
-        if policy not in ("resume", "quarantine", "terminal"):
-            raise ValueError(f"policy must be resume, quarantine or terminal, not {policy!r}")
+        if policy is not None:
+            _check_policy(policy)
         if bucket_bytes <= 0:
             raise ValueError(f"bucket_bytes must be above 0, not {bucket_bytes}")
-        self._policy: Policy = policy
+        self._policy: Policy | None = policy
         self._pause_mode = pause_mode
         self._bucket_bytes = bucket_bytes
         self._fleet: Fleet | None = None
         self._client: RefitClient | None = None
         self._state: Mapping[str, Any] = {}
         self._version = ""
+        self._rollouts = 0
 
     def setup(self, fleet: Fleet) -> None:
         """ValueError where trainer ranks and engine GPUs do not match."""
@@ -59,6 +61,7 @@ class ReferenceSut:
         )
         self._fleet = fleet
         self._pause_mode = control.pause_mode
+        self._policy = self._policy or _check_policy(fleet.options.get("policy", "resume"))
         self._client = RefitClient(
             control,
             fleet.trainer,
@@ -91,14 +94,31 @@ class ReferenceSut:
         """The last version of which every engine has confirmed the complete set."""
         return self._client.version if self._client else None
 
+    def rollout(self, prompt: Sequence[int], n: int, timeout_s: float = PHASE_DEADLINE_S) -> dict[str, Any]:
+        """`n` greedy tokens of one engine: {"tokens", "version"}; the version is one that the engine says it used.
+
+        Never the policy's own version: that may have moved while the engine was generating.
+        """
+        fleet, _ = self._ready()
+        self._rollouts += 1
+        endpoint = fleet.endpoints[self._rollouts % len(fleet.endpoints)]
+        sampling = {"temperature": 0, "max_new_tokens": n, "ignore_eos": True}
+        body = {"input_ids": list(prompt), "sampling_params": sampling}
+        outcome = endpoint.request("generate", body, timeout_s=timeout_s)
+        if not outcome.ok:
+            raise CallFailed("rollout", endpoint.name, outcome)
+        meta = outcome.body["meta_info"]
+        spans = meta.get("weight_versions") or [{"version": meta.get("weight_version")}]
+        return {"tokens": outcome.body["output_ids"], "version": spans[-1]["version"]}
+
     def capabilities(self) -> Caps:
-        """What it can do; the pause mode may depend on the engine, so it is final after setup."""
+        """What it can do; policy and pause mode may depend on the fleet, so they are final after setup."""
         return Caps(
             transports=frozenset({"tensor"}),
-            policy=self._policy,
+            policy=self._policy or "resume",
             pause_mode=self._pause_mode or "retract",
             ranks=self._fleet.trainer.ranks if self._fleet else 1,
-            optional=frozenset({"phase", "reported_version"}),
+            optional=frozenset({"phase", "reported_version", "rollout"}),
         )
 
     def close(self) -> None:
@@ -109,3 +129,9 @@ class ReferenceSut:
         if self._fleet is None or self._client is None:
             raise RuntimeError("setup has not been called")
         return self._fleet, self._client
+
+
+def _check_policy(policy: str) -> Policy:
+    if policy not in get_args(Policy):
+        raise ValueError(f"policy must be {', '.join(get_args(Policy))}, not {policy!r}")
+    return cast(Policy, policy)

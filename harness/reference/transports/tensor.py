@@ -102,10 +102,12 @@ class TensorTransfer:
                 export = self.trainer.export(rank, parcel.named, ((engine.name, engine.ranks.index(rank)),))
         except BaseException as e:
             error = e
+        if engine is not None:
+            error = self._deliver(rank, engine, parcel, export, error)
         try:
-            if engine is not None:
-                error = self._deliver(rank, engine, parcel, export, error)
             errors = self.trainer.all_gather(rank, error, self._meeting())
+        except BaseException as e:
+            errors = [error, e]
         finally:
             if export is not None:
                 export.release()
@@ -126,10 +128,10 @@ class TensorTransfer:
     def _deliver(
         self, rank: int, engine: Engine, parcel: Parcel | None, export: Export | None, error: BaseException | None
     ) -> BaseException | None:
-        """Gather over the engine's ranks and post; a rank that failed takes part with nothing. Returns the error."""
+        """Gather over the engine's ranks and post; a rank that failed takes part with its error. Returns the error."""
         try:
             source = engine.ranks[0]
-            payload = export.payload if export is not None else None
+            payload = error or (export.payload if export is not None else None)
             payloads = self.trainer.gather(rank, payload, dst=source, group=engine.ranks, timeout_s=self._meeting())
             if rank == source and parcel is not None and error is None:
                 self._post(engine, parcel, payloads)
@@ -137,15 +139,17 @@ class TensorTransfer:
             return error or e
         return error
 
-    def _post(self, engine: Engine, parcel: Parcel, payloads: Sequence[str | None]) -> None:
+    def _post(self, engine: Engine, parcel: Parcel, payloads: Sequence[str | BaseException | None]) -> None:
         """One update call. Never repeated: whether it was applied is unknown unless the engine says so.
 
         The label travels with the last call only: an engine that carries version N has received all of N. No flush:
         the cache was proven empty under the pause, and a flush that fails kills the engine up to 0.5.21.
         """
-        silent = [r for r, payload in zip(engine.ranks, payloads, strict=True) if not isinstance(payload, str)]
-        if silent:
-            raise BrokenGather(f"{PHASE}: no payload for {engine.name} from trainer rank {silent[0]}")
+        for rank, payload in zip(engine.ranks, payloads, strict=True):
+            if isinstance(payload, BaseException):
+                raise payload
+            if not isinstance(payload, str):
+                raise BrokenGather(f"{PHASE}: no payload for {engine.name} from trainer rank {rank}")
         body: dict[str, Any] = {
             "serialized_named_tensors": list(payloads),
             "load_format": "flattened_bucket",
