@@ -44,7 +44,8 @@ TORCH_NAMES = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 def tiny_config(shape: str = "llama", tied: bool = False, dtype: str = "bfloat16", **overrides: Any) -> dict[str, Any]:
     """A config.json: hidden 64, 2 layers, 4 heads, 2 KV heads, vocabulary 512.
 
-    `shape` is llama, qwen2 (q/k/v bias) or qwen3 (q_norm, k_norm); `overrides` are config.json keys. ValueError for an unknown shape.
+    `shape` is llama, qwen2 (q/k/v bias) or qwen3 (q_norm, k_norm); `overrides` are config.json keys. ValueError for
+    an unknown shape.
     """
     if shape not in _ARCHITECTURE:
         raise ValueError(f"unknown model shape {shape!r}; expected one of {', '.join(SHAPES)}")
@@ -160,7 +161,8 @@ _ST_NAMES = {NUMPY_DTYPES[name]: key for key, name in _ST_DTYPES.items()}
 
 
 def write_tensors(path: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """One safetensors file: header length (u64 little endian), JSON header, data. Written here since its library wants torch for bfloat16."""
+    """One safetensors file: header length (u64 little endian), JSON header, data. Written here since its library
+    wants torch for bfloat16."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, array in weights.items():

@@ -30,7 +30,8 @@ class Part:
 class Param:
     """One device parameter of one rank. `bare_assert`: its loader asserts shapes without a text (gate_up_proj).
 
-    row: `source` is the first input column. vocab: rows [source, source + rows) of the `vocab` rows are real, the rest is padding.
+    row: `source` is the first input column. vocab: rows [source, source + rows) of the `vocab` rows are real, the
+    rest is padding.
     """
 
     shape: tuple[int, ...]

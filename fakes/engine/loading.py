@@ -43,7 +43,8 @@ def torch_size(shape: tuple[int, ...]) -> str:
 def route(name: str, *, kind: str, tied: bool, layers: int, params: Container[str]) -> tuple[str, Shard | None] | None:
     """(device name, shard) for an HF name, or None when SGLang skips it silently.
 
-    Qwen3 raises KeyError for a stacked name it does not have; Llama and Qwen2 skip it (llama.py:706, qwen2.py:651, qwen3.py:686 @0.5.23).
+    Qwen3 raises KeyError for a stacked name it does not have; Llama and Qwen2 skip it (llama.py:706, qwen2.py:651,
+    qwen3.py:686 @0.5.23).
     """
     if kind == "llama":
         if name.endswith(".activation_scale"):
@@ -157,7 +158,8 @@ def _load_vocab(target: np.ndarray, param: Param, loaded: np.ndarray) -> None:
     if rows != param.vocab:
         raise LoadError(
             "AssertionError",
-            f"self.org_vocab_size={param.vocab} self.use_presharded_weights=False loaded_weight.shape[output_dim]={rows}",
+            f"self.org_vocab_size={param.vocab} self.use_presharded_weights=False "
+            f"loaded_weight.shape[output_dim]={rows}",
         )
     loaded = _narrow(loaded, 0, param.source, param.rows)
     _copy_broadcast(target[: param.rows], loaded)
@@ -167,12 +169,10 @@ def _load_vocab(target: np.ndarray, param: Param, loaded: np.ndarray) -> None:
 def _narrow_padded(
     data: np.ndarray, loaded: np.ndarray, start: int, dim: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The CPU engine's cut: what is missing is zero (narrow_padded_param_and_loaded_weight, weight_utils.py:1995 @0.5.23)."""
+    """The CPU engine's cut: what is missing is zero (narrow_padded_param_and_loaded_weight, weight_utils.py:1995
+    @0.5.23)."""
     have = min(size, max(0, _size_at(loaded, dim) - start))
-    if have:
-        loaded = _narrow(loaded, dim, start, have)
-    else:
-        loaded = np.zeros_like(data.take(range(0), axis=dim))
+    loaded = _narrow(loaded, dim, start, have) if have else np.zeros_like(data.take(range(0), axis=dim))
     if have < size:
         _slice(data, dim, have, size)[...] = 0
     return _slice(data, dim, 0, have), loaded

@@ -1,6 +1,7 @@
 """Llama, Qwen2 and Qwen3 over the TP shards of `RankWeights`: the tokens of the real engine for the same folder.
 
-Arrays are float64 that hold values of the model's dtype: every operation is computed wide and rounded where the real one
+Arrays are float64 that hold values of the model's dtype: every operation is computed wide and rounded where the real
+one
 rounds. So a result does not depend on how a prompt was cut into prefix and extension, as it would with float32 sums.
 """
 
@@ -119,7 +120,8 @@ class Model:
         return out
 
     def _rope_tables(self, config: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """cos, sin [positions, head_dim / 2] in the model's dtype (rotary_embedding/base.py:253, utils.py:50 @0.5.23)."""
+        """cos, sin [positions, head_dim / 2] in the model's dtype (rotary_embedding/base.py:253, utils.py:50
+        @0.5.23)."""
         half = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
         inverse = np.float32(1) / np.power(np.float32(_rope_theta(config)), half)
         angles = np.arange(int(config["max_position_embeddings"]), dtype=np.float32)[:, None] * inverse[None]
@@ -138,7 +140,8 @@ class Model:
         return out
 
     def _norm(self, hidden: np.ndarray, residual: np.ndarray | None, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """RMSNorm with the residual added first; the variance sees the sum before it is rounded (layernorm.py:828 @0.5.23)."""
+        """RMSNorm with the residual added first; the variance sees the sum before it is rounded (layernorm.py:828
+        @0.5.23)."""
         if residual is None:
             total, residual = hidden, hidden
         else:
@@ -198,7 +201,8 @@ class Model:
         return np.concatenate([r(r(first * cos) - r(second * sin)), r(r(second * cos) + r(first * sin))], axis=-1)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Causal attention of T queries over S >= T keys; query heads share KV heads in order. Returns [T, heads * head_dim]."""
+        """Causal attention of T queries over S >= T keys; query heads share KV heads in order. Returns [T, heads *
+        head_dim]."""
         tokens, keys = len(q), len(k)
         group = self._heads // self._kv_heads
         grouped = q.reshape(tokens, self._kv_heads, group, self.head_dim).transpose(1, 2, 0, 3)
@@ -225,14 +229,16 @@ class Model:
         name = "model.embed_tokens.weight" if self._tied else "lm_head.weight"
         parts = [self._round(x @ rank.wide(name)) for rank in self.ranks]
         logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return logits[:, : self.vocab_size].astype(np.float32)
+        out: np.ndarray = logits[:, : self.vocab_size].astype(np.float32)
+        return out
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """float32 log-probabilities over the last axis, as the sampler reports them."""
     wide = logits.astype(np.float64)
     wide = wide - wide.max(-1, keepdims=True)
-    return (wide - np.log(np.exp(wide).sum(-1, keepdims=True))).astype(np.float32)
+    out: np.ndarray = (wide - np.log(np.exp(wide).sum(-1, keepdims=True))).astype(np.float32)
+    return out
 
 
 def _rope_theta(config: Mapping[str, Any]) -> float:

@@ -18,8 +18,10 @@ __all__ = ["LoadError", "RankWeights", "get_weights_by_name"]
 class RankWeights:
     """One rank's device parameters.
 
-    model_config: config.json of a Llama, Qwen2 or Qwen3. dtype: bfloat16 or float32. device: cpu or cuda (short inputs differ).
-    `params` maps device names to arrays, in named_parameters() order; write through the methods only, so that hashes stay true.
+    model_config: config.json of a Llama, Qwen2 or Qwen3. dtype: bfloat16 or float32. device: cpu or cuda (short
+    inputs differ).
+    `params` maps device names to arrays, in named_parameters() order; write through the methods only, so that hashes
+    stay true.
     """
 
     def __init__(
@@ -104,7 +106,8 @@ class RankWeights:
             self.fill(name, value)
 
     def hash_of(self, name: str) -> str:
-        """16 hex digits of one parameter's bytes: sha256 truncated, as tensor_hash does on CPU (managers/mm_utils.py:921 @0.5.23)."""
+        """16 hex digits of one parameter's bytes: sha256 truncated, as tensor_hash does on CPU
+        (managers/mm_utils.py:921 @0.5.23)."""
         found = self._hashes.get(name)
         if found is None:
             data = np.ascontiguousarray(self.params[name])
@@ -121,7 +124,8 @@ class RankWeights:
         return self._state
 
     def wide(self, name: str) -> np.ndarray:
-        """One parameter as float64 (matrices transposed to [in, out]), kept until it changes: what the model multiplies with."""
+        """One parameter as float64 (matrices transposed to [in, out]), kept until it changes: what the model
+        multiplies with."""
         found = self._wide.get(name)
         if found is None:
             value = self.params[name].astype(np.float64)
@@ -153,7 +157,8 @@ class RankWeights:
 def get_weights_by_name(ranks: Sequence[RankWeights], name: str, truncate_size: int = 100) -> list[Any] | None:
     """The answer of rank 0: at most `truncate_size` rows as float32 lists; None (HTTP 400) when there is none.
 
-    Llama only, Qwen2 and Qwen3 have no such method. q/k/v/gate/up are cut out of the fused parameter of rank 0, o_proj and
+    Llama only, Qwen2 and Qwen3 have no such method. q/k/v/gate/up are cut out of the fused parameter of rank 0,
+    o_proj and
     down_proj are gathered from all ranks (models/llama.py:799 @0.5.23).
     """
     first = ranks[0]
