@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakes.engine.protocol import Done, OpenPayload, Raised, ReadDisk
+from fakes.engine.protocol import Done, EngineConfig, OpenPayload, Raised, ReadDisk
 
 if TYPE_CHECKING:
     from fakes.transport.peers import Later
@@ -22,7 +22,9 @@ class Performer:
     at once. torch is imported only by a payload that holds real torch tensors.
     """
 
-    def __init__(self, config: Any, *, resolver: Callable[[], Resolver] = lambda: None, latency_s: float = 0.0) -> None:
+    def __init__(
+        self, config: EngineConfig, *, resolver: Callable[[], Resolver] = lambda: None, latency_s: float = 0.0
+    ) -> None:
         self.config = config
         self.resolver = resolver
         self.latency_s = latency_s
@@ -42,12 +44,13 @@ class Performer:
             return Done(effect.id, error=_raised(error))
 
     def _open(self, effect: OpenPayload) -> Any:
-        from fakes.engine.allowlist import allow_list
+        from fakes.engine.allowlist import ALLOW_LISTS
         from fakes.engine.payload import open_payload
+        from fakes.engine.profiles import PROFILES
 
         return open_payload(
             effect.data,
-            profile_allow=allow_list(self.config.profile),
+            profile_allow=ALLOW_LISTS[PROFILES[self.config.profile].unpickler],
             rank=effect.rank,
             load_format=effect.load_format,
             resolver=self.resolver(),

@@ -92,12 +92,15 @@ class Participant:
 
 
 class Baton:
-    """The schedule. A subclass says what else happens in time: `_pump()` and `_next_event()`."""
+    """The schedule. `deadlock` is the last one; `broken` is set for ever when a fake raised, whoever caught it.
+
+    A subclass says what else happens in time: `_pump()` and `_next_event()`."""
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.seed = seed
         self.deadlock: Deadlock | None = None
+        self.broken: WorldBroken | None = None
         self._rng = random.Random(seed)
         self._main = Participant("main")
         self._participants: list[Participant] = [self._main]
@@ -235,6 +238,7 @@ class Baton:
         except Exception as error:
             broken = WorldBroken(f"{type(error).__name__}: {error}")
             broken.__cause__ = error
+            self.broken = self.broken or broken
             self._main._fate = broken
             return self._main
         except BaseException as error:

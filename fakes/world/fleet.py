@@ -26,6 +26,7 @@ class Ticket:
         self.chunks: list[Any] = []
         self._world = world
         self._watchers: list[Callable[[Ticket], None]] = []
+        self._listeners: list[Callable[[Ticket], None]] = []
 
     def __repr__(self) -> str:
         return f"<Ticket {self.what}: {self.outcome.ending if self.outcome else 'open'}>"
@@ -47,6 +48,11 @@ class Ticket:
         else:
             self._watchers.append(watcher)
 
+    def on_change(self, listener: Callable[[Ticket], None]) -> None:
+        """Call `listener(ticket)` after every chunk and at the end."""
+        self._listeners.append(listener)
+        self.on_done(listener)
+
     def reply(self, reply: Reply) -> None:
         """The engine's last word. A stream's body is the list of its chunks."""
         body = self.chunks if reply.body is None and self.chunks else reply.body
@@ -55,6 +61,8 @@ class Ticket:
     def token(self, chunk: Any) -> None:
         """One streamed chunk."""
         self.chunks.append(chunk)
+        for listener in self._listeners:
+            listener(self)
 
     def drop(self, why: str) -> None:
         """The engine died first."""
@@ -69,6 +77,12 @@ class Ticket:
         if self.outcome is None:
             elapsed = self._elapsed()
             self.end(Outcome(ending="timeout", error=f"timed out after {elapsed:.3f} s", elapsed_s=elapsed))
+            self.engine.shell.cancel(self.id)
+
+    def cancel(self) -> None:
+        """The caller went away without waiting for its patience to end."""
+        if self.outcome is None:
+            self.end(Outcome(ending="timeout", error="cancelled by its caller", elapsed_s=self._elapsed()))
             self.engine.shell.cancel(self.id)
 
     def end(self, outcome: Outcome) -> None:

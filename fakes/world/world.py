@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,9 +20,13 @@ from fakes.world.fleet import Ticket, WorldEngine
 from fakes.world.meet import Barrier, Group, Lock
 
 if TYPE_CHECKING:
+    import asyncio
+
     import numpy as np
 
     from fakes.fronts.io import Performer, Resolver
+
+T = TypeVar("T")
 
 MakeCore = Callable[[EngineConfig, "Mapping[str, np.ndarray]", dict[str, Any]], Core]
 
@@ -189,6 +194,33 @@ class World(Baton):
         until = None if timeout_s is None else self.now + timeout_s
         self.block(lambda: any(t.done for t in tickets), until, "any of " + ", ".join(t.what for t in tickets))
         return [ticket for ticket in tickets if ticket.done]
+
+    # Asyncio. Imported late: most worlds have no use for it.
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`asyncio.run` in virtual time: sleeps, timeouts and engine calls all pass on the world's clock."""
+        from fakes.world.event_loop import run
+
+        return run(self, coroutine)
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """A new event loop in virtual time; its owner closes it."""
+        from fakes.world.event_loop import WorldEventLoop
+
+        return WorldEventLoop(self)
+
+    async def result(self, ticket: Ticket) -> Outcome:
+        """Await the end of a call, on this world's event loop or any other. A cancelled waiter closes its call."""
+        await self.changed(ticket, None)
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    async def changed(self, ticket: Ticket, seen: int | None) -> None:
+        """Await more than `seen` chunks, or the end; None: only the end."""
+        from fakes.world.event_loop import changed
+
+        if not ticket.done and (seen is None or len(ticket.chunks) <= seen):
+            await changed(self, ticket, sys.maxsize if seen is None else seen)
 
     # Time.
 
