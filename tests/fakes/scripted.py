@@ -79,8 +79,25 @@ class ScriptedCore:
             self._poll(now, every=0.0)
         elif path == "/poll":
             self._poll(now, every=1.0)
+        elif path == "/generate":
+            return self._generate(call, body, now)
+        elif path == "/get_weights_by_name":
+            return [Reply(id=call.id, status=200, value=Raised(body["name"], "no such parameter"))]
+        elif path == "/release_memory_occupation":
+            self._at(now + 5.0, lambda: [self._die()])
         elif path != "/hang":
             return [Reply(id=call.id, status=200, body={"path": path, "body": call.body}, value=("ok", call.via))]
+        return []
+
+    def _generate(self, call: Call, body: dict[str, Any], now: float) -> list[Effect]:
+        n = body["sampling_params"]["max_new_tokens"]
+        if body.get("stream"):
+            for i in range(n):
+                self._at(now + 1.0 + i, lambda i=i: [Token(id=call.id, chunk={"output_ids": list(range(i + 1))})])
+            self._at(now + n, lambda: [Reply(id=call.id, status=200, media="empty")])
+        else:
+            answer = {"output_ids": list(range(n)), "fields": body}
+            self._at(now + n, lambda: [Reply(id=call.id, status=200, body=answer, value=answer)])
         return []
 
     def _poll(self, now: float, every: float) -> None:
