@@ -108,14 +108,16 @@ def hf_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def tiny_weights(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random weights under HF names, full shapes, in the config's dtype; the same seed gives the same bytes.
 
-    Matrices and biases ~ N(0, 0.05), norms ~ 1 + N(0, 0.2): large enough that greedy tokens depend on every tensor.
+    Projections and their biases ~ N(0, 0.2), embedding and head ~ N(0, 0.05), norms ~ 1 + N(0, 0.2): so strong that
+    greedy tokens depend on every tensor.
     """
     rng = np.random.default_rng(seed)
     dtype = NUMPY_DTYPES[config.get("torch_dtype") or config.get("dtype") or "bfloat16"]
     out: dict[str, np.ndarray] = {}
     for name, shape in hf_shapes(config).items():
         values = rng.standard_normal(shape, dtype=np.float32)
-        out[name] = (1 + values * 0.2 if "norm" in name else values * 0.05).astype(dtype)
+        scale = 0.05 if "embed_tokens" in name or "lm_head" in name else 0.2
+        out[name] = (values * scale + (1 if "norm" in name else 0)).astype(dtype)
     return out
 
 
