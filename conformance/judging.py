@@ -27,7 +27,7 @@ class Answer:
 
 
 def said(status: int, message: str = "", *, contains: str = "", body: Any = ...) -> Answer:
-    """A reply with this status and, where given, exactly this message, a message with this part, or exactly this body."""
+    """A reply with this status and, where given, exactly this message, a part of it, or exactly this body."""
     parts = [str(status)]
     if message:
         parts.append(repr(message))
@@ -125,14 +125,14 @@ def paused(*modes: str) -> When:
     return lambda _call, state: state.paused in modes
 
 
-def busy(_call: Call, state: State) -> bool:
-    """A request was under way."""
-    return bool(state.running)
+def busy(call: Call, state: State) -> bool:
+    """A request that a scheduler has was under way from the call's beginning to its end."""
+    return state.busy_until > call.end_pos
 
 
-def idle(_call: Call, state: State) -> bool:
-    """No request was under way."""
-    return not state.running
+def idle(call: Call, state: State) -> bool:
+    """No scheduler has had a request for half a second: a response that was seen does not yet mean idle."""
+    return state.busy_until < 0 and (state.quiet_since == 0.0 or call.t - state.quiet_since >= 0.5)
 
 
 def arg(name: str, *values: Any) -> When:
@@ -143,14 +143,14 @@ def arg(name: str, *values: Any) -> When:
 def later(history: History, call: Call, op_name: str | None = None) -> Iterator[Call]:
     """Calls to the same incarnation that left after `call` had ended."""
     for other in history.calls_:
-        if other.engine == call.engine and other.incarnation == call.incarnation and call.before(other):
-            if op_name is None or other.op == op_name:
-                yield other
+        near = other.engine == call.engine and other.incarnation == call.incarnation
+        if near and call.before(other) and op_name in (None, other.op):
+            yield other
 
 
 def earlier(history: History, call: Call, op_name: str | None = None) -> Iterator[Call]:
     """Calls to the same incarnation that had ended when `call` left, latest first."""
     for other in reversed(history.calls_):
-        if other.engine == call.engine and other.incarnation == call.incarnation and other.before(call):
-            if op_name is None or other.op == op_name:
-                yield other
+        near = other.engine == call.engine and other.incarnation == call.incarnation
+        if near and other.before(call) and op_name in (None, other.op):
+            yield other

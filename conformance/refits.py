@@ -53,7 +53,10 @@ Finding = tuple[str, str, str] | None
 
 
 def each_part(check: Callable[[Part, History], Finding | bool]) -> Judge:
-    """Judge every refit on every engine. `check` gives False where the rule does not speak of it, None where it holds, else the finding."""
+    """Judge every refit on every engine.
+
+    `check` gives False where the rule does not speak of it, None where it holds, else the finding.
+    """
 
     def judge(history: History) -> Verdict:
         exercised = 0
@@ -119,7 +122,7 @@ def quarantined(history: History, engine: str, incarnation: int) -> bool:
 
 
 def set_aside(history: History, engine: str, incarnation: int) -> bool:
-    """Whether the client said that it keeps this incarnation from serving: lost, terminal, or held until a whole refit."""
+    """Whether the client said that it keeps this incarnation from serving: lost, terminal, or held until a refit."""
     if quarantined(history, engine, incarnation):
         return True
     held_back = history.trainer("ENGINE_HELD")

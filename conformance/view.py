@@ -6,7 +6,7 @@ or was changed by a fault, the state is unknown, and a judge must not accuse on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -25,8 +25,10 @@ class State:
 
     `loaded`: a bucket was taken since the session was begun.
     `paused` is "" while running, else the mode, or "unknown". `released` are memory tags. `running` are the ids of the
-    /generate calls that had left and not ended; `waiting` those of them that left while paused. `label` is the weight
-    version that the last accepted update named ("" before any). `dead`: a connection was dropped or refused by the engine itself.
+    /generate calls that had left and not ended; `waiting` those of them that left while paused, and that no scheduler
+    has seen. `busy_until` is the place in the history up to which some request that a scheduler has was under way (-1:
+    none); `quiet_since` the time at which the last request ended. `label` is the weight version that the last accepted
+    update named ("" before any). `dead`: the engine itself dropped or refused a connection.
     """
 
     session: Session = "closed"
@@ -35,6 +37,8 @@ class State:
     released: frozenset[str] = frozenset()
     running: frozenset[int] = frozenset()
     waiting: frozenset[int] = frozenset()
+    busy_until: int = -1
+    quiet_since: float = 0.0
     label: str = ""
     dead: bool = False
 
@@ -42,7 +46,7 @@ class State:
 def acted(call: Call) -> bool | None:
     """Whether the engine did what it was asked: None where nobody can know.
 
-    A reply that the gate changed on the way back tells nothing about the engine, but the engine had the call, and is taken to have done it.
+    A reply that the gate changed on the way back tells nothing, but the engine had the call: it is taken to have acted.
     """
     if not call.delivered:
         return False
@@ -63,13 +67,12 @@ def states(history: History) -> dict[int, State]:
     return _replay(history)[0]
 
 
-def final(history: History, engine: str) -> State:
-    """What is known of the last incarnation of `engine` after everything."""
-    last = history.incarnations(engine)[-1:]
-    return _replay(history)[1].get((engine, last[0] if last else 0), State())
+def state_at(history: History, engine: str, incarnation: int, pos: int) -> State:
+    """What is known of one incarnation at a place in the history."""
+    return _replay(history, pos)[1].get((engine, incarnation), State())
 
 
-def _replay(history: History) -> tuple[dict[int, State], dict[tuple[str, int], State]]:
+def _replay(history: History, until: int | None = None) -> tuple[dict[int, State], dict[tuple[str, int], State]]:
     events: list[tuple[int, int, Call]] = []
     for call in history.calls_:
         events.append((call.pos, 0, call))
@@ -77,17 +80,25 @@ def _replay(history: History) -> tuple[dict[int, State], dict[tuple[str, int], S
             events.append((call.end_pos, 1, call))
     known: dict[tuple[str, int], State] = {}
     left: dict[int, State] = {}
-    for _, ended, call in sorted(events, key=lambda e: e[:2]):
+    ends = {call.id: call.end_pos for call in history.calls_}
+    for pos, ended, call in sorted(events, key=lambda e: e[:2]):
+        if until is not None and pos > until:
+            break
         key = (call.engine, call.incarnation)
         state = known.get(key, State())
         if ended:
-            known[key] = _after(state, call)
+            known[key] = _busy(_after(state, call), ends)
             continue
         left[call.id] = state
         if call.op == "generate" and call.delivered:
             waiting = state.waiting | {call.id} if state.paused else state.waiting
-            known[key] = replace(state, running=state.running | {call.id}, waiting=waiting)
+            known[key] = _busy(replace(state, running=state.running | {call.id}, waiting=waiting), ends)
     return left, known
+
+
+def _busy(state: State, ends: Mapping[int, int]) -> State:
+    until = max((ends[call] for call in state.running - state.waiting), default=-1)
+    return state if until == state.busy_until else replace(state, busy_until=until)
 
 
 def _after(state: State, call: Call) -> State:
@@ -95,7 +106,8 @@ def _after(state: State, call: Call) -> State:
         return replace(state, dead=True, running=frozenset(), waiting=frozenset())
     did = acted(call)
     if call.op == "generate":
-        return replace(state, running=state.running - {call.id}, waiting=state.waiting - {call.id})
+        running, waiting = state.running - {call.id}, state.waiting - {call.id}
+        return replace(state, running=running, waiting=waiting, quiet_since=call.end_t)
     if did is False:
         return state
     if call.op == "begin_weight_update":

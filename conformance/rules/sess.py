@@ -6,8 +6,8 @@ from conformance.judging import DIES, all_of, answered, every, op, said, session
 from conformance.refits import Finding, Part, each_part, quarantined, where_sessions_exist
 from conformance.rules.make import engine, refit
 from conformance.tokens import changed, unchanged
-from conformance.view import BUCKET, Call, State, acted
-from harness.history import History
+from conformance.view import BUCKET, State, acted
+from harness.history import Call, History
 
 WU = "managers/scheduler_components/weight_updater.py"
 OUTSIDE = "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()"
@@ -35,9 +35,8 @@ def _buckets_inside(part: Part, history: History) -> Finding | bool:
         elif call.op == "end_weight_update":
             if acted(call) is not False:
                 inside, last_end = False, call
-        elif call.op == BUCKET:
-            if not inside:
-                return "a bucket only between begin and end", "a bucket outside a session", str(call)
+        elif call.op == BUCKET and not inside:
+            return "a bucket only between begin and end", "a bucket outside a session", str(call)
     if inside and part.refit.ok:
         return "end after the last bucket", "the refit succeeded and never ended its session", str(part.calls[-1])
     if last_end is not None and last_end.pos < part.buckets[-1].pos:
@@ -46,30 +45,25 @@ def _buckets_inside(part: Part, history: History) -> Finding | bool:
 
 
 def _once_per_refit(part: Part, history: History) -> Finding | bool:
-    if not part.refit.ok or not part.buckets:
+    if not part.refit.ok or not part.buckets or sum(1 for r in history.refits() if r.ok) < 2:
         return False
-    if sum(1 for r in history.refits() if r.ok) < 2:
-        return False
-    for name in ("begin_weight_update", "end_weight_update"):
-        done = [c for c in part.op(name) if acted(c)]
-        if len(done) != 1:
-            return f"one {name} per refit and engine", f"{len(done)} of them", str(part.calls[0])
+    begun = [c for c in part.op("begin_weight_update") if acted(c)]
+    if len(begun) != 1:
+        return "one begin_weight_update per refit and engine", f"{len(begun)} of them", str(part.calls[0])
+    ended = [c for c in part.op("end_weight_update") if acted(c) and c.pos > begun[0].pos]
+    if len(ended) != 1:
+        return "one end_weight_update per refit and engine", f"{len(ended)} of them", str(part.calls[0])
     return None
 
 
 def _begins_again(part: Part, history: History) -> Finding | bool:
     failed_before = [r for r in history.refits() if r.index < part.refit.index and r.ok is False]
-    if not failed_before:
+    if not failed_before or any(c.fault for c in history.during(part.refit).calls_):
         return False
-    for call in part.op("begin_weight_update"):
-        if call.status == 400 and ALREADY in call.message:
-            return "a session that can be begun after a failed refit", f"400 {call.message}", str(call)
-    if (
-        part.refit.ok is False
-        and not any(c.fault for c in part.calls)
-        and not quarantined(history, part.engine, part.incarnation)
-    ):
-        return "the next fault-free refit succeeds", part.refit.error or "it failed", str(part.calls[-1])
+    if part.refit.ok is False and not quarantined(history, part.engine, part.incarnation):
+        refused = [c for c in part.op("begin_weight_update") if not c.ok]
+        where = str(refused[-1] if refused else part.calls[-1])
+        return "the next fault-free refit succeeds", part.refit.error[:160] or "it failed", where
     return None
 
 
@@ -88,7 +82,8 @@ RULES = (
     ),
     refit(
         "SESS-4",
-        "One begin and one end per refit and engine, around all buckets, refit after refit: finalising per bucket or not at all ruins derived layouts.",
+        "One begin and one end per refit and engine, around all buckets, refit after refit: finalising per bucket or not at "
+        "all ruins derived layouts.",
         where_sessions_exist(each_part(_once_per_refit)),
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
     ),

@@ -1,0 +1,137 @@
+"""ERR: how an engine says no, how it dies, and that a client hears both."""
+
+from __future__ import annotations
+
+from conformance.judging import DIES, answered, every, later, op, said, wrong
+from conformance.pushes import push_answered, push_unchanged
+from conformance.refits import Finding, Part, each_part
+from conformance.rules.make import engine, refit
+from conformance.view import BUCKET, acted, died
+from harness.history import History
+from harness.rules import Verdict, held
+
+HS = "entrypoints/http_server.py"
+CRITICAL = ("begin_weight_update", BUCKET, "end_weight_update", "flush_cache", "pause_generation")
+
+
+def _death_is_final(history: History) -> Verdict:
+    exercised = 0
+    for call in history.calls_:
+        if call.fault or not call.error.startswith("dropped"):
+            continue
+        after = [c for c in later(history, call) if not c.fault]
+        if not after:
+            continue
+        exercised += 1
+        for other in after:
+            if not died(other):
+                return wrong(other, ["connection refused: the engine is gone"], exercised)
+    return held(exercised)
+
+
+def _failure_is_heard(part: Part, history: History) -> Finding | bool:
+    failed = [c for c in part.calls if c.op in CRITICAL and not c.ok and c.outcome != "open"]
+    failed = [
+        c for c in failed if c.op != "flush_cache" or not any(x.ok for x in part.op("flush_cache") if x.pos > c.pos)
+    ]
+    failed = [c for c in failed if not _made_good(part, c.op, c.pos)]
+    if not failed:
+        return False
+    first = failed[0]
+    if part.refit.ok:
+        return f"a failed refit that says {first.message[:80]!r}", "success", str(first)
+    told = first.message.strip()
+    own = [c for c in history.during(part.refit).calls(origin="sut") if not c.ok and c.pos <= first.pos]
+    if first.status is not None and told and own and own[0] is first and told not in part.refit.error:
+        return f"an error that says {told[:80]!r}", part.refit.error[:160] or "nothing", str(first)
+    return None
+
+
+def _made_good(part: Part, name: str, pos: int) -> bool:
+    """A begin that was refused because a session was open, and was then done again."""
+    return name == "begin_weight_update" and any(acted(c) for c in part.op(name) if c.pos > pos)
+
+
+RULES = (
+    refit(
+        "ERR-1",
+        "A call that failed, by status, by success false or by silence, fails the refit, and the error has the engine's "
+        "words.",
+        each_part(_failure_is_heard),
+        ["managers/io_struct.py@0.5.23", "areal-project/AReaL#1444"],
+    ),
+    engine(
+        "ERR-51",
+        "A dead engine answers nothing more: the connection drops, then every call is refused.",
+        _death_is_final,
+        ["managers/tokenizer_manager.py:4072@0.5.23", "managers/scheduler.py:6372@0.5.23"],
+    ),
+    engine(
+        "ERR-52",
+        "A body that does not fit is refused with 400 (not 422).",
+        answered(
+            lambda c, s: c.op == BUCKET and isinstance(c.request, dict) and "serialized_named_tensors" not in c.request,
+            said(400),
+        ),
+        [f"{HS}:635@0.5.23"],
+    ),
+    engine(
+        "ERR-53",
+        "A payload that is not base64 is refused at the door and changes nothing, not even the session.",
+        every(
+            push_answered("not-base64", said(400, contains="Expected base64-encoded bytes")),
+            push_unchanged("not-base64"),
+        ),
+        ["managers/io_struct.py:1699@0.5.17", f"{HS}:635@0.5.23"],
+        versions=">=0.5.17",
+    ),
+    engine(
+        "ERR-54",
+        "A payload that is not base64 kills the engine.",
+        push_answered("not-base64", DIES),
+        ["managers/tp_worker.py:163@0.5.12.post1"],
+        versions="<0.5.17",
+    ),
+    engine(
+        "ERR-55",
+        "An unknown route answers 404, a wrong method 405.",
+        every(
+            answered(op("no_such_route"), said(404, body={"detail": "Not Found"})),
+            answered(
+                lambda c, s: c.op == "pause_generation" and c.method == "GET",
+                said(405, body={"detail": "Method Not Allowed"}),
+            ),
+        ),
+        [f"{HS}:578@0.5.23"],
+    ),
+    engine(
+        "ERR-56",
+        "A payload that is no pickle kills the engine.",
+        push_answered("not-a-pickle", DIES),
+        ["utils/common.py:3060@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "ERR-57",
+        "A payload that names a forbidden global kills the engine, and nothing is executed.",
+        push_answered("forbidden-global", DIES),
+        ["utils/common.py:3144@0.5.23", "utils/common.py:2276@0.5.12.post1"],
+    ),
+    engine(
+        "ERR-58",
+        "An unknown load_format kills the engine.",
+        push_answered("unknown-load-format", DIES),
+        ["model_executor/model_runner_components/weight_updater.py@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "ERR-59",
+        "A load_format that does not fit the payload kills the engine.",
+        push_answered("wrong-load-format", DIES),
+        ["model_executor/model_runner_components/weight_updater.py@0.5.23", "observed 0.5.21 on a GPU"],
+    ),
+    engine(
+        "ERR-60",
+        "An empty payload list kills the engine.",
+        push_answered("empty-list", DIES),
+        ["managers/tp_worker.py:200@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+)

@@ -1,0 +1,151 @@
+"""MEM: memory tags. Releasing adds to a set, resuming removes from it strictly, and what was released is gone."""
+
+from __future__ import annotations
+
+from conformance.judging import DIES, When, all_of, answered, busy, idle, op, said
+from conformance.refits import Finding, each_call, parts
+from conformance.rules.make import engine, refit
+from conformance.tokens import cached_after
+from conformance.view import BUCKET, State, tags_of
+from harness.history import Call, History
+from harness.rules import Verdict, held, violated
+
+WU = "managers/scheduler_components/weight_updater.py"
+release, resume = op("release_memory_occupation"), op("resume_memory_occupation")
+
+
+def _known(call: Call, state: State) -> bool:
+    return tags_of(call) <= state.released
+
+
+def _json(call: Call, _state: State) -> bool:
+    return isinstance(call.request, dict)
+
+
+def _queued(mode: str) -> When:
+    return lambda call, state: state.paused == mode and busy(call, state)
+
+
+def _twice(call: Call, state: State) -> bool:
+    return call.op == "release_memory_occupation" and bool(tags_of(call) & state.released) and idle(call, state)
+
+
+def _matching_tags(call: Call, state: State, history: History) -> Finding | bool:
+    if call.op != "resume_memory_occupation":
+        return False
+    extra = tags_of(call) - state.released
+    if extra and state.session != "unknown":
+        return "only tags that are released", f"{', '.join(sorted(extra))} resumed without a release", str(call)
+    return None
+
+
+def _nothing_while_released(call: Call, state: State, history: History) -> Finding | bool:
+    if call.op not in (BUCKET, "begin_weight_update", "end_weight_update", "flush_cache"):
+        return False
+    if not history.calls("release_memory_occupation", engine=call.engine, where=lambda c: c.pos < call.pos):
+        return False
+    gone = {"weights"} if call.op != "flush_cache" else {"kv_cache"}
+    if gone <= state.released and call.op != "flush_cache":
+        return "weights resumed before anything is written to them", f"{call.op} while weights are released", str(call)
+    return None
+
+
+def _transport_memory_back(history: History) -> Verdict:
+    """Wherever the trainer takes its memory again, no export is alive."""
+    exercised = 0
+    for note in history.trainer("OFFLOADED"):
+        if not any(part.buckets for part in parts(history) if part.refit.pos < note.pos):
+            continue
+        exercised += 1
+        live = int(note.get("live_exports", 0))
+        if live:
+            return violated(allowed=["0 live exports"], actual=f"{live}", where=str(note), exercised=exercised)
+    return held(exercised)
+
+
+RULES = (
+    refit(
+        "MEM-1",
+        "Only tags that are released are resumed: release and resume name the same set.",
+        each_call(_matching_tags),
+        [f"{WU}:383@0.5.23", "verl-project/verl#7289"],
+    ),
+    refit(
+        "MEM-2",
+        "Nothing is begun, sent or ended while the weights are released.",
+        each_call(_nothing_while_released),
+        [f"{WU}:337@0.5.23", "vllm-project/vllm#57853"],
+    ),
+    refit(
+        "MEM-3",
+        "The transport's memory is back before the trainer takes its own again.",
+        _transport_memory_back,
+        ["THUDM/slime#2188"],
+        needs=("call", "trainer:OFFLOADED"),
+        black_box="the engine does not see what its producer holds; only the trainer's records tell",
+    ),
+    engine(
+        "MEM-51",
+        "Release answers 200 with null on an idle engine, for unknown tags too.",
+        answered(all_of(release, _json, idle), said(200, body=None)),
+        [f"{WU}:337@0.5.23"],
+    ),
+    engine(
+        "MEM-52",
+        "Resuming what was released answers 200 with null.",
+        answered(all_of(resume, _json, _known), said(200, body=None)),
+        [f"{WU}:383@0.5.23"],
+    ),
+    engine(
+        "MEM-53",
+        "Resuming a tag that is not released kills the engine.",
+        answered(all_of(resume, _json, lambda c, s: not _known(c, s)), DIES),
+        [f"{WU}:383@0.5.23", "verl-project/verl#7289"],
+    ),
+    engine(
+        "MEM-54",
+        "Releasing while a request runs kills the engine.",
+        answered(all_of(release, lambda c, s: s.paused == "", busy), DIES),
+        [f"{WU}:337@0.5.23"],
+    ),
+    engine(
+        "MEM-55",
+        "Without a memory saver a second release is answered 200 and changes nothing.",
+        answered(_twice, said(200, body=None)),
+        [f"{WU}:337@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "MEM-56",
+        "The session does not look at memory tags: begin and end are taken while weights are released.",
+        answered(
+            all_of(op("begin_weight_update", "end_weight_update"), lambda c, s: "weights" in s.released),
+            said(200, "Success"),
+        ),
+        [f"{WU}:309@0.5.23", "observed 0.5.23 on CPU"],
+        versions=">=0.5.21",
+    ),
+    engine(
+        "MEM-57",
+        "Releasing under a retract pause with requests in the queue is allowed.",
+        answered(all_of(release, _queued("retract")), said(200, body=None)),
+        ["managers/scheduler.py:5011@0.5.21"],
+        versions=">=0.5.21",
+    ),
+    engine(
+        "MEM-58",
+        "Releasing under a retract pause with requests in the queue kills the engine.",
+        answered(all_of(release, _queued("retract")), DIES),
+        ["managers/scheduler_components/weight_updater.py:212@0.5.20"],
+        versions="<0.5.21 || miles",
+    ),
+    engine(
+        "MEM-59",
+        "Releasing kv_cache drops the prefix cache.",
+        cached_after(
+            lambda c, s: c.op == "release_memory_occupation" and "kv_cache" in tags_of(c) and c.ok,
+            lambda cached: cached == 0,
+            "cached_tokens 0",
+        ),
+        [f"{WU}:337@0.5.23"],
+    ),
+)

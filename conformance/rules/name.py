@@ -1,0 +1,149 @@
+"""NAME: what the engine does with names, shapes and dtypes, and that a client sends all of them right."""
+
+from __future__ import annotations
+
+from conformance.content import content
+from conformance.judging import DIES, Judge, every, said
+from conformance.pushes import push_answered, push_gives, push_unchanged
+from conformance.refits import Finding, Part, each_part, parts
+from conformance.rules.make import engine, refit
+from harness.history import History
+from harness.rules import Verdict, held, violated
+
+MWU = "model_executor/model_runner_components/weight_updater.py"
+LLAMA = "models/llama.py"
+
+
+def _of_state(kind: str) -> Judge:
+    """The content of refits whose policy state the scenario calls `kind` (fact `state` {index, kind})."""
+
+    def judge(history: History) -> Verdict:
+        indices = {n.get("index") for n in history.facts("state", source="harness") if kind in n.get("kinds", ())}
+
+        def check(part: Part, h: History) -> Finding | bool:
+            if part.refit.index not in indices or not part.buckets:
+                return False
+            if part.refit.ok is False:
+                return False
+            return content(part, h)
+
+        return each_part(check)(history)
+
+    return judge
+
+
+def _complete(part: Part, history: History) -> Finding | bool:
+    if not part.refit.ok:
+        return False
+    if not part.buckets:
+        return "a refit that sent something", "success without an update", part.where
+    return content(part, history)
+
+
+def _empty_fails(history: History) -> Verdict:
+    """A refit from an empty or partial state is a failure, not a quick success."""
+    exercised = 0
+    kinds = {n.get("index"): n.get("kinds", ()) for n in history.facts("state", source="harness")}
+    for r in history.refits():
+        if not {"empty", "partial"} & set(kinds.get(r.index, ())):
+            continue
+        exercised += 1
+        if r.ok:
+            what = "/".join(kinds[r.index])
+            return violated(allowed=["a failed refit"], actual="success", where=f"refit {r.index} of an {what} state")
+    return held(exercised)
+
+
+def _any_size(history: History) -> Verdict:
+    """The same answers whatever the bucket size: refits of the same state, cut differently."""
+    sizes: set[int] = set()
+    exercised = 0
+    for part in parts(history):
+        if not part.refit.ok or not part.buckets:
+            continue
+        found = content(part, history)
+        if found is False:
+            continue
+        if isinstance(found, tuple):
+            where = f"{part.where} ({len(part.buckets)} buckets): {found[2]}"
+            return violated(allowed=[found[0]], actual=found[1], where=where, exercised=exercised + 1)
+        if len(part.buckets) not in sizes:
+            sizes.add(len(part.buckets))
+            exercised += 1
+    return held(exercised if len(sizes) > 1 else 0)
+
+
+RULES = (
+    refit(
+        "NAME-1",
+        "Names, shapes and dtypes are told in the order of the bytes, in buckets of mixed dtypes too.",
+        _of_state("mixed"),
+        ["weight_sync/tensor_bucket.py@0.5.23", "NovaSky-AI/SkyRL#1816"],
+    ),
+    refit(
+        "NAME-2",
+        "A refit updates every tensor, or fails: an empty or partial state is a failure.",
+        every(each_part(_complete), _empty_fails),
+        [f"{LLAMA}@0.5.23", "NovaSky-AI/SkyRL#1471", "NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "NAME-3",
+        "What arrives does not depend on the bucket size.",
+        _any_size,
+        ["sgl-project/sglang#14178"],
+    ),
+    refit(
+        "NAME-4",
+        "Auxiliary tensors (biases, per-head norms, an untied head) arrive in full shape, like all others.",
+        _of_state("auxiliary"),
+        ["THUDM/slime#1673", "NVIDIA-NeMo/RL#3226", "radixark/miles#1730"],
+    ),
+    engine(
+        "NAME-51",
+        "A name that the model does not know is skipped, with 200.",
+        every(push_answered("unknown-name", said(200)), push_unchanged("unknown-name")),
+        [f"{LLAMA}@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "NAME-52",
+        "load_format direct wants the device's names: another name kills the engine.",
+        push_answered("direct-unknown-name", DIES),
+        [f"{MWU}@0.5.23"],
+    ),
+    engine(
+        "NAME-53",
+        "Missing names are not noticed: half of a set is a success, and leaves a mixture.",
+        every(push_answered("half", said(200)), push_gives("half")),
+        [f"{LLAMA}@0.5.23", "observed 0.5.21 on a GPU"],
+    ),
+    engine(
+        "NAME-54",
+        "dtypes are cast silently: float32 tensors of the same values give the same answers.",
+        every(push_answered("cast", said(200)), push_gives("cast")),
+        ["model_loader/weight_utils.py:1582@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "NAME-55",
+        "A plain parameter of the wrong length kills the engine.",
+        push_answered("wrong-length", DIES),
+        ["model_loader/weight_utils.py:1582@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "NAME-56",
+        "A bucket may mix dtypes as long as every tensor is aligned.",
+        every(push_answered("mixed", said(200)), push_gives("mixed")),
+        ["weight_sync/tensor_bucket.py@0.5.23"],
+    ),
+    engine(
+        "NAME-57",
+        "An empty list of tensors is a success and changes nothing.",
+        every(push_answered("no-tensors", said(200)), push_unchanged("no-tensors")),
+        [f"{MWU}@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "NAME-58",
+        "load_format direct takes the device's own names and local shards.",
+        every(push_answered("direct", said(200)), push_gives("direct")),
+        [f"{MWU}@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+)

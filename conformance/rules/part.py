@@ -1,0 +1,63 @@
+"""PART: there is no rollback. What was taken stays, and only a complete set heals."""
+
+from __future__ import annotations
+
+from conformance.judging import every, said, wrong
+from conformance.pushes import push_answered, push_gives
+from conformance.rules.make import engine, refit
+from conformance.tokens import samples, seeds_of, truths
+from harness.history import History
+from harness.rules import Verdict, held
+
+WU = "managers/scheduler_components/weight_updater.py"
+
+
+def _nothing_torn_is_served(history: History) -> Verdict:
+    """After a refit failed, what is served until the next one that succeeds is served from a whole set.
+
+    A prompt that nobody answers counts: an engine that is kept from serving serves nothing torn.
+    """
+    truth = truths(history)
+    refits = history.refits()
+    exercised = 0
+    for r in refits:
+        if r.ok is not False or not _was_touched(history, r.pos, r.end_pos):
+            continue
+        until = min((x.pos for x in refits if x.pos > r.pos), default=history.length)
+        for call in history.calls("generate"):
+            if not r.end_pos < call.pos < until or call.fault or tuple(call.arg("input_ids") or ()) not in truth:
+                continue
+            exercised += 1
+            for sample in samples(history, engine=call.engine):
+                if sample.call.id == call.id and call.end_pos < until and seeds_of(sample, truth) == frozenset():
+                    told = f"{list(sample.tokens)} labelled {sample.label!r}"
+                    return wrong(call, ["no answer, or one of a whole set"], exercised, told)
+    return held(exercised)
+
+
+def _was_touched(history: History, start: int, end: int) -> bool:
+    calls = history.calls("update_weights_from_tensor", origin="sut")
+    return any(start < c.pos < end for c in calls)
+
+
+RULES = (
+    refit(
+        "PART-1",
+        "After a failed or partial update an engine serves nothing from torn weights: it waits, is given up, or gets a "
+        "complete set.",
+        _nothing_torn_is_served,
+        [f"{WU}:187@0.5.23", "sgl-project/sglang-omni#784", "NVIDIA-NeMo/RL#3330"],
+    ),
+    engine(
+        "PART-51",
+        "A bucket that was taken stays, whatever becomes of the rest of its session.",
+        every(push_answered("first-half", said(200)), push_gives("first-half")),
+        [f"{WU}:232@0.5.23"],
+    ),
+    engine(
+        "PART-52",
+        "A complete set heals a partial one, in a session of its own.",
+        every(push_answered("heal", said(200)), push_gives("heal")),
+        [f"{WU}:232@0.5.23"],
+    ),
+)

@@ -1,0 +1,149 @@
+"""RANK: one payload per tensor-parallel rank, from the producer on that rank's GPU. At tp 1 nothing can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.content import content
+from conformance.judging import DIES, Judge, every, said
+from conformance.pushes import push_answered, push_gives
+from conformance.refits import Finding, Part, each_part, parts
+from conformance.rules.make import engine, refit
+from conformance.view import payloads, tp
+from harness.history import Call, History
+from harness.rules import Verdict, held, violated
+
+WORKER = "managers/tp_worker.py"
+
+
+def _at_tp_2(judge: Judge) -> Judge:
+    """Inconclusive where no engine of the history has two ranks."""
+
+    def judged(history: History) -> Verdict:
+        return judge(history) if any(tp(history, e) > 1 for e in history.engines()) else held(0)
+
+    return judged
+
+
+def origins(call: Call) -> list[Mapping[str, Any]]:
+    """What is known of the producers of an update's payloads: {rank, engine, tp_rank} each, [] where nothing is."""
+    found = call.arg("serialized_named_tensors")
+    if not isinstance(found, list | tuple):
+        return []
+    return [item for item in found if isinstance(item, Mapping) and "tp_rank" in item]
+
+
+def _right_producers(part: Part, history: History) -> Finding | bool:
+    """payload[i] was made for tp rank i of this engine, and the engine's answers are those of the weights."""
+    if tp(history, part.engine) < 2 or not part.buckets:
+        return False
+    for call in part.buckets:
+        for position, origin in enumerate(origins(call)):
+            meant = (origin.get("engine", part.engine), origin["tp_rank"])
+            if meant != (part.engine, position):
+                told = f"payload[{position}] was made for {meant[0]} tp rank {meant[1]}"
+                return f"payload[{position}] from the producer of {part.engine} tp rank {position}", told, str(call)
+    if not part.refit.ok or part.refit.seed is None:
+        return None if part.refit.ok is not None and all(origins(c) for c in part.buckets) else False
+    return content(part, history)
+
+
+def _own_payload_each(part: Part, history: History) -> Finding | bool:
+    if tp(history, part.engine) < 2 or not part.buckets:
+        return False
+    seen: dict[str, str] = {}
+    for call in part.buckets:
+        for position, payload in enumerate(payloads(call)):
+            place = f"payload[{position}] of {call}"
+            if payload in seen:
+                return "every payload once, for one rank", f"{seen[payload]} and {place} are the same", str(call)
+            seen[payload] = place
+    return None
+
+
+def _shape_of_the_fleet(history: History) -> Verdict:
+    """Every engine of the fleet gets one payload per rank, whatever the sizes of the others."""
+    sizes = {e: tp(history, e) for e in history.engines()}
+    exercised = 0
+    for part in parts(history):
+        for call in part.buckets:
+            exercised += len(sizes) > 1
+            if len(payloads(call)) != sizes[part.engine]:
+                return violated(
+                    allowed=[f"{sizes[part.engine]} payloads for {part.engine}"],
+                    actual=f"{len(payloads(call))} payloads",
+                    where=str(call),
+                    exercised=max(1, exercised),
+                )
+        found = content(part, history) if part.buckets else False
+        if found not in (False, None, True):
+            assert isinstance(found, tuple)
+            return violated(allowed=[found[0]], actual=found[1], where=found[2], exercised=max(1, exercised))
+    return held(exercised)
+
+
+def _ragged(part: Part, history: History) -> Finding | bool:
+    """The scenario's policy leaves a rank without tensors for some steps (fact `ragged`)."""
+    if not history.facts("ragged", source="harness") or tp(history, part.engine) < 2:
+        return False
+    if part.refit.ok is False and not any(c.fault for c in history.during(part.refit).calls_):
+        return "a refit in which some rank has nothing to give still succeeds", part.refit.error[:160], part.where
+    if not part.buckets:
+        return False
+    for call in part.buckets:
+        if len(payloads(call)) != tp(history, part.engine) or "None" in payloads(call):
+            return "a payload for every rank", f"{payloads(call)}", str(call)
+    return content(part, history)
+
+
+RULES = (
+    refit(
+        "RANK-1",
+        "payload[i] comes from the producer on the GPU of the engine's tp rank i.",
+        each_part(_right_producers),
+        [f"{WORKER}:200@0.5.23", "NVIDIA-NeMo/RL#3519", "vllm-project/vllm#48981"],
+    ),
+    refit(
+        "RANK-2",
+        "Every rank has a payload of its own: none is handed to two ranks or sent twice.",
+        each_part(_own_payload_each),
+        ["sgl-project/sglang#32580", "Tencent-Hunyuan/UniRL#227"],
+    ),
+    refit(
+        "RANK-3",
+        "Payload lists follow each engine's real size, also in a fleet of unequal engines.",
+        _at_tp_2(_shape_of_the_fleet),
+        ["NovaSky-AI/SkyRL#1398", f"{WORKER}:200@0.5.23"],
+    ),
+    refit(
+        "RANK-4",
+        "A rank that has nothing to give for a step takes part in it all the same.",
+        each_part(_ragged),
+        ["THUDM/slime#2134"],
+    ),
+    engine(
+        "RANK-51",
+        "A payload list shorter than the number of ranks kills the engine.",
+        _at_tp_2(push_answered("short-list", DIES)),
+        [f"{WORKER}:200@0.5.23", "observed 0.5.23 on CPU, tp 2"],
+    ),
+    engine(
+        "RANK-52",
+        "Payloads beyond the number of ranks are ignored.",
+        _at_tp_2(every(push_answered("long-list", said(200)), push_gives("long-list"))),
+        [f"{WORKER}:200@0.5.23", "observed 0.5.21 on a GPU"],
+    ),
+    engine(
+        "RANK-53",
+        "Each rank takes its own payload and nobody compares: ranks fed from different sets answer 200 and serve neither.",
+        _at_tp_2(every(push_answered("torn-ranks", said(200)), push_gives("torn-ranks"))),
+        [f"{WORKER}:200@0.5.23", "observed 0.5.21 on two GPUs"],
+    ),
+    engine(
+        "RANK-54",
+        "Payloads of full tensors may be swapped among ranks: each rank cuts its own shard.",
+        _at_tp_2(every(push_answered("swapped", said(200)), push_gives("swapped"))),
+        ["layers/linear.py@0.5.23", "observed 0.5.21 on two GPUs"],
+    ),
+)

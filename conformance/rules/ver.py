@@ -1,0 +1,314 @@
+"""VER: the weight version label: who moves it, when, and what it may be said of."""
+
+from __future__ import annotations
+
+from conformance.judging import answered, every, op, said, wrong
+from conformance.refits import Finding, each_call, parts
+from conformance.rules.make import engine, refit
+from conformance.tokens import Sample, sample_of, samples, seeds_of, truths
+from conformance.view import BUCKET, UPDATE_OPS, State, acted, states, steps
+from harness.history import Call, History
+from harness.rules import Verdict, held, unsupported, violated
+from harness.versions import version_matches
+
+TM = "managers/tokenizer_manager.py"
+INFO = ("model_info", "get_model_info")
+DEPRECATED = "Endpoint '/get_weight_version' or '/weight_version' is deprecated. Please use '/model_info' instead."
+
+
+def _says_so(history: History) -> Verdict:
+    """An accepted update that names a version says so, and model_info has it while the session is still open."""
+    exercised = 0
+    for call, state in steps(history):
+        named = call.arg("weight_version")
+        told = f"Weight version updated to {named}."
+        if call.op == BUCKET and call.ok and named is not None and not call.message.endswith(told):
+            return wrong(call, [f"... {told}"], exercised + 1)
+        if call.op in INFO and call.ok and state.label and _inside(history, state):
+            exercised += 1
+            if call.answer("weight_version") != state.label:
+                shown = f"weight_version {call.answer('weight_version')!r}"
+                return wrong(call, [f"weight_version {state.label!r}"], exercised, shown)
+    return held(exercised)
+
+
+def _inside(history: History, state: State) -> bool:
+    has_sessions = version_matches(history.header.engine_version, ">=0.5.21 || miles")
+    return state.session == "open" or not has_sessions
+
+
+def _only_named_updates(history: History) -> Verdict:
+    """Updates without a version, and refused ones, leave the label: exercised by an info before and one after."""
+    exercised = 0
+    last: dict[tuple[str, int], tuple[Call, str]] = {}
+    quiet: dict[tuple[str, int], bool] = {}
+    for call, _ in steps(history):
+        key = (call.engine, call.incarnation)
+        if call.op in UPDATE_OPS or call.op in ("begin_weight_update", "end_weight_update"):
+            moves = call.ok and call.arg("weight_version") is not None
+            quiet[key] = (call.op in UPDATE_OPS and not moves) or (quiet.get(key, False) and not moves)
+            if moves:
+                last.pop(key, None)
+        elif call.op == "update_weight_version":
+            last.pop(key, None)
+        elif call.op in INFO and call.ok:
+            label = str(call.answer("weight_version"))
+            before = last.get(key)
+            if before is not None and quiet.get(key):
+                exercised += 1
+                if label != before[1]:
+                    return wrong(call, [f"weight_version {before[1]!r} as before"], exercised, f"{label!r}")
+            last[key], quiet[key] = (call, label), False
+    return held(exercised)
+
+
+def _aborts_by_default(history: History) -> Verdict:
+    """/update_weight_version ends what runs with abort, unless abort_all_requests is false."""
+    by_id = {call.id: call for call in history.calls_}
+    seen = {True: 0, False: 0}
+    for call, state in steps(history):
+        if call.op != "update_weight_version" or state.paused or not state.running:
+            continue
+        aborts = call.arg("abort_all_requests", True) is not False
+        if not call.ok or call.answer("new_version") != call.arg("new_version"):
+            return wrong(call, ["200 with new_version"], sum(seen.values()) + 1)
+        for request in sorted(state.running):
+            sample = sample_of(by_id[request])
+            if sample is None:
+                continue
+            seen[aborts] += 1
+            if (sample.finish == "abort") != aborts:
+                allowed = "finish reason abort" if aborts else "a finish reason other than abort"
+                return wrong(sample.call, [allowed], sum(seen.values()), f"finish reason {sample.finish!r}")
+    return held(min(seen.values()))
+
+
+def _spans(history: History) -> Verdict:
+    """Spans cover the output tokens without gaps, and the last one is the reply's weight_version."""
+    exercised = 0
+    for sample in samples(history):
+        if sample.call.fault or not sample.spans:
+            continue
+        at = 0
+        for span in sample.spans:
+            if int(span["start"]) != at:
+                return wrong(sample.call, ["spans without gaps"], exercised + 1, f"{list(sample.spans)}")
+            at = int(span["end"])
+        if at != len(sample.tokens) or sample.spans[-1]["version"] != sample.label:
+            allowed = f"spans up to token {len(sample.tokens)}, the last one {sample.label!r}"
+            return wrong(sample.call, [allowed], exercised + 1, f"{list(sample.spans)}")
+        exercised += len(sample.spans) > 1
+    return held(exercised)
+
+
+def _label_at_delivery(history: History) -> Verdict:
+    """No spans; a request that crosses an update carries the label that is current when it ends."""
+    exercised = 0
+    before = states(history)
+    for sample in samples(history):
+        if sample.call.fault:
+            continue
+        if sample.spans:
+            return wrong(sample.call, ["no weight_versions"], exercised + 1, f"{list(sample.spans)}")
+        labels = [
+            str(c.arg("weight_version"))
+            for c in history.calls(UPDATE_OPS, engine=sample.call.engine)
+            if sample.call.pos < c.pos and c.end_pos < sample.call.end_pos and c.ok and c.arg("weight_version")
+        ]
+        if labels and before[sample.call.id].label != labels[-1]:
+            exercised += 1
+            if sample.label != labels[-1]:
+                return wrong(sample.call, [f"weight_version {labels[-1]!r}"], exercised, repr(sample.label))
+    return held(exercised)
+
+
+def _fresh_label(history: History) -> Verdict:
+    """A generation that begins after an accepted version carries it."""
+    exercised = 0
+    for call, state in steps(history):
+        sample = sample_of(call)
+        moved = [c for c in history.calls(UPDATE_OPS, engine=call.engine) if c.overlaps(call)]
+        if sample is None or not state.label or moved:
+            continue
+        exercised += 1
+        if sample.label != state.label:
+            return wrong(call, [f"weight_version {state.label!r}"], exercised, repr(sample.label))
+    return held(exercised)
+
+
+# -- what a client must do ---------------------------------------------------------------------------------------
+
+
+def _no_side_effect(call: Call, state: State, history: History) -> Finding | bool:
+    publishes = call.op == "update_weight_version" or (call.op == BUCKET and call.arg("weight_version") is not None)
+    if not publishes or not state.running:
+        return False
+    default = call.op == "update_weight_version"
+    if state.paused != "abort" and call.arg("abort_all_requests", default) is not False:
+        return "a version is published without touching requests", "abort_all_requests true", str(call)
+    return None
+
+
+def _honest_rollouts(history: History) -> Verdict:
+    rollouts = history.facts("rollout", source="harness")
+    if not rollouts:
+        return unsupported("the adapter has no rollout()")
+    truth = truths(history)
+    labels = {refit.version: refit.seed for refit in history.refits()}
+    exercised = 0
+    for note in rollouts:
+        prompt, tokens = tuple(note.get("prompt", ())), tuple(note.get("tokens", ()))
+        right = truth.get(prompt, {})
+        makers = {seed for seed, said_ in right.items() if said_[0][: len(tokens)] == tokens}
+        if not makers:
+            continue
+        exercised += 1
+        label = str(note.get("version"))
+        if label in labels and labels[label] not in makers:
+            return violated(
+                allowed=[f"the version of seed {sorted(makers)}"],
+                actual=f"labelled {label!r}, which is seed {labels[label]}",
+                where=str(note),
+                exercised=exercised,
+            )
+    return held(exercised)
+
+
+def _labels_whole_sets(history: History) -> Verdict:
+    """Wherever an engine shows the version of a refit, its fresh answers are those of that refit's weights."""
+    truth = truths(history)
+    refits = history.refits()
+    seeds = {r.version: r.seed for r in refits}
+    exercised = 0
+    for r in refits:
+        if r.ok is None:
+            continue
+        until = min((x.pos for x in refits if x.pos > r.pos), default=history.length)
+        for sample in samples(history):
+            if not r.end_pos < sample.call.pos < until or sample.cached or sample.label not in seeds:
+                continue
+            if (found := seeds_of(sample, truth)) is None:
+                continue
+            exercised += 1
+            if seeds[sample.label] not in found:
+                return _dishonest(sample, seeds[sample.label], found, exercised)
+        if r.ok is False:
+            for call in history.calls(INFO):
+                if r.end_pos < call.pos < until and call.ok and call.origin != "sut":
+                    exercised += 1
+                    if call.answer("weight_version") == r.version and not _complete(history, r.index, call):
+                        told = f"weight_version {r.version!r} after refit {r.index} failed"
+                        return wrong(call, ["the version of the last complete set"], exercised, told)
+    return held(exercised)
+
+
+def _dishonest(sample: Sample, seed: int | None, found: frozenset[int], exercised: int) -> Verdict:
+    told = f"labelled {sample.label!r} (seed {seed}), answers of seeds {sorted(found)}"
+    return wrong(sample.call, ["a label whose weights gave this answer"], exercised, told)
+
+
+def _complete(history: History, index: int, call: Call) -> bool:
+    """Whether the engine took every bucket that the client sent it in this refit, the labelled one last."""
+    for part in parts(history):
+        if part.refit.index == index and (part.engine, part.incarnation) == (call.engine, call.incarnation):
+            sent = part.buckets
+            return bool(sent) and all(acted(c) for c in sent) and sent[-1].arg("weight_version") is not None
+    return False
+
+
+def _one_version_per_refit(history: History) -> Verdict:
+    seen: dict[str, int] = {}
+    refits_seen: set[int] = set()
+    for part in parts(history):
+        labels = {str(c.arg("weight_version")) for c in part.buckets if c.arg("weight_version") is not None}
+        labels |= {str(c.arg("new_version")) for c in part.op("update_weight_version")}
+        if not labels:
+            continue
+        refits_seen.add(part.refit.index)
+        if len(labels) > 1:
+            return violated(allowed=["one version per refit"], actual=str(sorted(labels)), where=part.where)
+        label = labels.pop()
+        other = seen.setdefault(label, part.refit.index)
+        if other != part.refit.index and part.refit.version != label:
+            return violated(allowed=["a new version per refit"], actual=f"{label!r} again", where=part.where)
+    return held(max(0, len(refits_seen) - 1))
+
+
+RULES = (
+    refit(
+        "VER-1",
+        "Publishing a version leaves requests alone.",
+        each_call(_no_side_effect),
+        ["entrypoints/http_server.py:1527@0.5.23", "radixark/miles#2589"],
+    ),
+    refit(
+        "VER-3",
+        "The version that a sample is labelled with is one whose weights gave its tokens.",
+        _honest_rollouts,
+        ["rllm-org/rllm#622"],
+    ),
+    refit(
+        "VER-4",
+        "An engine shows the version of a refit only when it holds that refit's complete set.",
+        _labels_whole_sets,
+        ["NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "VER-71",
+        "All buckets of one refit carry the same version, and another refit another one.",
+        _one_version_per_refit,
+        ["NVIDIA-NeMo/RL#3612"],
+    ),
+    engine(
+        "VER-51",
+        "An update that names a version says so in its message, and model_info shows it at once, before any end.",
+        _says_so,
+        ["managers/tokenizer_control_mixin.py:563@0.5.23", "observed 0.5.21 on a GPU"],
+    ),
+    engine(
+        "VER-52",
+        "An update without a version, and one that was refused, leave the version as it is.",
+        _only_named_updates,
+        ["managers/tokenizer_control_mixin.py:563@0.5.23"],
+    ),
+    engine(
+        "VER-53",
+        "update_weight_version aborts every running request, unless told not to.",
+        _aborts_by_default,
+        ["managers/io_struct.py:2155@0.5.23", "radixark/miles#2589"],
+    ),
+    engine(
+        "VER-54",
+        "A generation that crosses an update reports contiguous spans of output tokens by version.",
+        _spans,
+        ["utils/weight_versions.py@0.5.19", f"{TM}:2508@0.5.23"],
+        versions=">=0.5.19 || miles",
+    ),
+    engine(
+        "VER-55",
+        "A generation that crosses an update reports the version that is current when it ends, and no spans.",
+        _label_at_delivery,
+        [f"{TM}:1683@0.5.12.post1"],
+        versions="<0.5.19,!=miles",
+    ),
+    engine(
+        "VER-56",
+        "A generation that begins after an update carries its version.",
+        _fresh_label,
+        [f"{TM}:2508@0.5.23"],
+    ),
+    engine(
+        "VER-57",
+        "The old version routes answer 404 and say where to look instead.",
+        answered(op("get_weight_version", "weight_version"), said(404, DEPRECATED)),
+        ["entrypoints/http_server.py:798@0.5.20"],
+        versions="<0.5.21 || miles",
+    ),
+    engine(
+        "VER-58",
+        "The old version routes are gone.",
+        every(answered(op("get_weight_version", "weight_version"), said(404, body={"detail": "Not Found"}))),
+        ["entrypoints/http_server.py@0.5.21"],
+        versions=">=0.5.21",
+    ),
+)

@@ -1,0 +1,147 @@
+"""VERIF: proof of a transfer is content, and the proof must see every tensor."""
+
+from __future__ import annotations
+
+from conformance.content import content
+from conformance.judging import answered, every, said, wrong
+from conformance.pushes import after, push_answered, pushed
+from conformance.refits import Finding, Part, each_part
+from conformance.rules.make import engine, refit
+from conformance.tokens import same, sample_of, truths
+from conformance.view import steps, tp
+from harness.history import Call, History
+from harness.rules import Verdict, held
+
+CHECKER = "utils/weight_checker.py"
+
+
+def _round_trip(part: Part, history: History) -> Finding | bool:
+    """Success means content, and the canary would have seen the old weights."""
+    if not part.refit.ok:
+        return False
+    if not _can_tell(history, part.refit.seed):
+        return False
+    return content(part, history)
+
+
+def _can_tell(history: History, seed: int | None) -> bool:
+    """Negative control: for some prompt another seed's clean answer is known and differs."""
+    for known in truths(history).values():
+        if seed in known and any(not same(known[seed], said_) for other, said_ in known.items() if other != seed):
+            return True
+    return False
+
+
+def _sees_every_tensor(history: History) -> Verdict:
+    """Each push of kind `omitted` lacks one tensor {tensor}; its canary must differ from the clean answer of `seed`."""
+    truth = truths(history)
+    exercised = 0
+    for note, call in pushed(history, "omitted"):
+        following = after(history, call.engine, call.end_pos)
+        until = following[0].pos if following else history.length
+        seed = int(note.get("seed"))
+        found = [
+            sample
+            for other in history.calls("generate", engine=call.engine)
+            if call.end_pos < other.pos < until and (sample := sample_of(other)) is not None
+        ]
+        known = [(s, truth[s.prompt][seed]) for s in found if seed in truth.get(s.prompt, {})]
+        if not known:
+            continue
+        exercised += 1
+        if all(same(s.said, clean) for s, clean in known):
+            allowed = f"another answer without {note.get('tensor')}"
+            return wrong(known[0][0].call, [allowed], exercised, "the answer of the complete set")
+    return held(exercised)
+
+
+def _checksums(call: Call) -> tuple[str, ...]:
+    ranks = call.answer("ranks") or []
+    return tuple(str(rank.get("per_gpu_checksum")) for rank in ranks)
+
+
+def _checksum_follows_content(history: History) -> Verdict:
+    """One checksum per rank; equal weights give equal checksums, other weights other ones (fact `holds` {seed})."""
+    seen: dict[tuple[str, int], tuple[str, ...]] = {}
+    for call, _ in steps(history):
+        if call.op != "weights_checker" or call.arg("action", "checksum") != "checksum":
+            continue
+        held_by = [n for n in history.facts("holds", source="harness", engine=call.engine) if n.pos < call.pos]
+        if not held_by:
+            continue
+        sums = _checksums(call)
+        if not call.ok or len(sums) != tp(history, call.engine) or "None" in sums:
+            return wrong(call, [f"200 with {tp(history, call.engine)} checksums"], 1)
+        key = (call.engine, int(held_by[-1].get("seed")))
+        before = seen.setdefault(key, sums)
+        if before != sums:
+            return wrong(call, ["the checksum of the same weights before"], len(seen), str(sums))
+    for (engine_a, seed_a), sums_a in seen.items():
+        for (engine_b, seed_b), sums_b in seen.items():
+            if engine_a == engine_b and seed_a != seed_b and sums_a == sums_b:
+                return held(0) if len(seen) < 2 else _same_sums(history, seed_a, seed_b)
+    return held(len(seen) if len(seen) > 1 else 0)
+
+
+def _same_sums(history: History, a: int, b: int) -> Verdict:
+    call = history.calls("weights_checker")[-1]
+    return wrong(call, ["other weights, another checksum"], 2, f"seeds {a} and {b} have the same")
+
+
+def _reads_by_name(history: History) -> Verdict:
+    exercised = 0
+    for call, _ in steps(history):
+        if call.op != "get_weights_by_name":
+            continue
+        expected = [n for n in history.facts("by_name", source="harness", engine=call.engine) if n.pos < call.pos]
+        if not expected:
+            continue
+        exercised += 1
+        note = expected[-1]
+        if note.get("first") is None:
+            if call.status != 400 or call.message != "Get parameter by name failed":
+                return wrong(call, ["400 'Get parameter by name failed'"], exercised)
+            continue
+        row = call.body[0] if isinstance(call.body, list) and call.body else None
+        first = row[0] if isinstance(row, list) and row else row
+        if call.status != 200 or not isinstance(first, int | float) or abs(first - float(note.get("first"))) > 1e-6:
+            return wrong(call, [f"200, beginning with {note.get('first')}"], exercised, f"{call.status} {first}")
+    return held(exercised)
+
+
+RULES = (
+    refit(
+        "VERIF-1",
+        "A refit that reports success has put exactly the policy's weights into every engine.",
+        each_part(_round_trip),
+        ["lightseekorg/tokenspeed#1373"],
+    ),
+    engine(
+        "VERIF-2",
+        "The proof covers what the stream carries: any one tensor left out, norms and biases too, changes an answer.",
+        every(push_answered("omitted", said(200)), _sees_every_tensor),
+        ["sgl-project/sglang#37557"],
+    ),
+    engine(
+        "VERIF-51",
+        "An unknown action of the checker is refused, and the engine lives.",
+        answered(
+            lambda c, s: c.op == "weights_checker" and c.arg("action") == "bogus",
+            said(400, "Unsupported action='bogus'"),
+        ),
+        [f"{CHECKER}@0.5.23"],
+    ),
+    engine(
+        "VERIF-52",
+        "The checksum has one entry per rank and follows the content.",
+        _checksum_follows_content,
+        ["managers/tokenizer_control_mixin.py:896@0.5.23", "observed 0.5.23 on CPU"],
+        versions=">=0.5.23",
+    ),
+    engine(
+        "VERIF-53",
+        "get_weights_by_name reads llama weights by their checkpoint names; an unknown name answers 400.",
+        _reads_by_name,
+        ["entrypoints/http_server.py:1559@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+)
