@@ -1,0 +1,1 @@
+"""Drives a system under test against engines, records what happened, judges it, reports."""

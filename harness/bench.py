@@ -274,7 +274,7 @@ class Bench:
         deadline_s: float = 60.0,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> Refitted:
-        """The policy takes `state` (default: the weights of `seed`), then the client refits; the harness marks both ends.
+        """The policy takes `state` (default: the weights of `seed`), then the client refits; both ends are marked.
 
         `seed` is what the engines must hold afterwards, None where that is no seed's weights. Never raises for what the
         client does: a deadlock or the death of an in-process engine ends the refit too.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.faults import Fault
+from harness.lanes.info import LaneInfo
 from harness.rules import Rule, Verdict, unsupported
 from harness.settings import Settings, named
 from harness.suites import Book
@@ -39,7 +40,7 @@ class Result:
     trace: str = ""
 
 
-def results_of(settings: Settings, book: Book, lane_name: str, tp: int, reports: Iterable[UnitReport]) -> list[Result]:
+def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable[UnitReport]) -> list[Result]:
     """One result per rule that this run judges, in the book's order."""
     by_target: dict[tuple[str, str], list[UnitReport]] = {}
     for report in reports:
@@ -51,7 +52,7 @@ def results_of(settings: Settings, book: Book, lane_name: str, tp: int, reports:
             seen = [r for key, found in by_target.items() if key[0] == version and key[1] in (sut, "") for r in found]
             if rule.side == "engine":
                 seen = [r for key, found in by_target.items() if key[0] == version for r in found]
-            out.append(_result(settings, book, lane_name, tp, rule, version, sut, seen))
+            out.append(_result(settings, book, lane, rule, version, sut, seen))
     return out
 
 
@@ -66,7 +67,13 @@ def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
 
 
 def _result(
-    settings: Settings, book: Book, lane: str, tp: int, rule: Rule, version: str, sut: str, reports: list[UnitReport]
+    settings: Settings,
+    book: Book,
+    lane: LaneInfo,
+    rule: Rule,
+    version: str,
+    sut: str,
+    reports: list[UnitReport],
 ) -> Result:
     scenario_ids = {s.id for s in book.scenarios_of(rule.id)}
     mine = [r for r in reports if r.unit.scenario in scenario_ids]
@@ -82,24 +89,25 @@ def _result(
         found = merged
     broken = next((r for r in mine if r.error), None)
     if found is None:
-        found = Finding(_nothing(book, rule, version, tp, lane, settings), histories=0)
+        found = Finding(_nothing(settings, book, lane, rule, version), histories=0)
     status: Status = found.verdict.status
     if broken is not None and status != "violated":
         status, scenario, side_sut = "error", broken.unit.scenario, broken.unit.sut or sut
     replay = settings.replay(
-        lane=lane,
+        lane=lane.name,
+        kind=lane.kind,
         rules=(rule.id,),
         scenarios=(),
         versions=(version,),
         suts=(side_sut,) if side_sut else (),
-        tp=tp,
+        tp=lane.tp,
         faults=found.faults or settings.faults,
     )
     return Result(
         rule=rule,
         version=version,
         sut=sut,
-        tp=tp,
+        tp=lane.tp,
         status=status,
         verdict=found.verdict,
         scenario=scenario,
@@ -111,16 +119,16 @@ def _result(
     )
 
 
-def _nothing(book: Book, rule: Rule, version: str, tp: int, lane: str, settings: Settings) -> Verdict:
+def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version: str) -> Verdict:
     """Why no scenario of this run exercised the rule."""
     scenarios = [s for s in book.scenarios_of(rule.id) if version_matches(version, s.versions)]
     if not scenarios:
         return Verdict("inconclusive", actual=f"no scenario for engine {version}")
-    here = [s for s in scenarios if not s.lanes or lane in s.lanes]
+    here = [s for s in scenarios if not s.lanes or lane.name in s.lanes]
     if not here:
-        return unsupported(f"no scenario of it runs on lane {lane}")
-    if all(s.min_tp > tp for s in here):
-        return Verdict("inconclusive", actual=f"needs tp >= {min(s.min_tp for s in here)}, this run has tp {tp}")
+        return unsupported(f"no scenario of it runs on lane {lane.name}")
+    if all(s.min_tp > lane.tp for s in here):
+        return Verdict("inconclusive", actual=f"needs tp >= {min(s.min_tp for s in here)}, this run has tp {lane.tp}")
     if settings.fatal_sample is not None and all(s.fatal for s in here):
         return unsupported(f"its scenarios kill the engine and are not among the {settings.fatal_sample} sampled")
     return Verdict("inconclusive", actual="no scenario of it ran")

@@ -15,6 +15,7 @@ from harness.faults import Fault
 from harness.gate import FaultGate
 from harness.history import History
 from harness.lanes.base import EngineSpec, Lane
+from harness.lanes.info import info_of
 from harness.lanes.loader import load_lane
 from harness.rules import Rule, Verdict, unsupported
 from harness.scenario import Scenario
@@ -34,7 +35,8 @@ class Runner:
         self.settings = settings
         self.book = book if book is not None else load_book()
         self.lane = lane if lane is not None else load_lane(settings.lane, settings.lane_options)
-        self.tp = settings.tp or int(getattr(self.lane, "default_tp", 1))
+        self.info = info_of(self.lane, settings.tp)
+        self.tp = self.info.tp
         self.on_history: Callable[[Unit, tuple[Fault, ...], History], None] | None = None
         self._stack = ExitStack()
         self._planted: Callable[[], Sut] | None = None
@@ -166,7 +168,7 @@ class Runner:
 
 
 def missing_needs(rule: Rule, provides: frozenset[str]) -> list[str]:
-    """Which of the facts that a rule's judge reads a lane cannot give; calls and the harness's notes are always there."""
+    """Which of the facts that a rule's judge reads a lane cannot give; calls and harness notes always are there."""
     always = ("call", "harness:", "trainer:")
     return sorted(need for need in rule.needs if not need.startswith(always) and need not in provides)
 

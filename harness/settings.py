@@ -19,8 +19,9 @@ Exploration = Literal["off", "sample", "full"]
 class Settings:
     """One run.
 
-    `versions` are engine versions, `suts` names or `module:factory`; `rules` are ids or families, () for all. `tp` 0 means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all
-    scenarios that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect.
+    `versions` are engine versions, `suts` names or `module:factory`; `rules` are ids or families, () for all. `tp` 0
+    means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all scenarios
+    that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect.
     """
 
     lane: str = "fake"
@@ -43,14 +44,18 @@ class Settings:
         return not self.rules or named(rule_id, self.rules)
 
     def replay(self, **changes: Any) -> str:
-        """The command that runs it again; `changes` are fields that are narrower for one finding."""
+        """The command that runs it again.
+
+        `changes` are fields that are narrower for one finding; `kind` (fake, sglang) is put before the versions.
+        """
+        kind = changes.pop("kind", "")
         s = {**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes}
         parts = ["refitcheck run"]
         parts += [f"--rule {rule}" for rule in s["rules"]]
         parts += [f"--scenario {scenario}" for scenario in s["scenarios"]]
         if s["lane"] != "fake":
             parts.append(f"--lane {s['lane']}")
-        parts.append(f"--engine {','.join(s['versions'])}")
+        parts.append(f"--engine {','.join(f'{kind}:{v}' if kind else v for v in s['versions'])}")
         if s["suts"]:
             parts.append(f"--sut {','.join(s['suts'])}")
         if s["policy"] != "resume":

@@ -51,10 +51,12 @@ class Book(RuleBook):
 
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     plants: dict[str, Plant] = field(default_factory=dict)
+    _suites: dict[str, str] = field(default_factory=dict)
 
     def add_suite(self, suite: Suite) -> None:
         """Take in one suite; ValueError when an id is taken."""
         self.add(suite.rules)
+        self._suites |= {rule.id: suite.name for rule in suite.rules}
         for scenario in suite.scenarios:
             if scenario.id in self.scenarios:
                 raise ValueError(f"scenario {scenario.id} is defined twice")
@@ -66,6 +68,10 @@ class Book(RuleBook):
             if plant.id in self.plants:
                 raise ValueError(f"plant {plant.id} is defined twice")
             self.plants[plant.id] = plant
+
+    def suite_of(self, rule_id: str) -> str:
+        """The name of the suite that a rule came with."""
+        return self._suites[rule_id]
 
     def scenarios_of(self, rule_id: str) -> list[Scenario]:
         """The scenarios that exercise a rule."""
@@ -150,15 +156,22 @@ def named_points(group: str) -> Mapping[str, EntryPoint]:
 
 def _made(point: EntryPoint, kind: type[Suite]) -> Suite:
     found = load_point(point)
-    found = found if isinstance(found, kind) else found()
+    found = found if isinstance(found, kind) else _called(point, found)
     if not isinstance(found, kind):
         raise UsageError(f"entry point {point.group}: {point.name} = {point.value} gives no {kind.__name__}")
     return found
 
 
+def _called(point: EntryPoint, found: Any) -> Any:
+    try:
+        return found()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise UsageError(f"entry point {point.group}: {point.name} = {point.value} fails: {error}") from error
+
+
 def _made_many(point: EntryPoint) -> list[Plant]:
     found = load_point(point)
-    plants = list(found() if callable(found) else found)
+    plants = list(_called(point, found) if callable(found) else found)
     for plant in plants:
         if not isinstance(plant, Plant):
             raise UsageError(f"entry point {point.group}: {point.name} = {point.value} gives {plant!r}, not a Plant")

@@ -38,6 +38,7 @@ class FakeLane:
 
     name = "fake"
     kind = "fake"
+    where = "in process"
     clock: Clock = "virtual"
     default_tp = 2
     provides = frozenset(f"core:{fact}" for fact in CORE_FACTS)

@@ -1,0 +1,164 @@
+"""The command `refitcheck`: run, list, explain, judge, serve, doctor, and what other packages mount.
+
+Exit codes: 0 held, 1 violated, 2 inconclusive, 3 harness error, 4 usage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.commands import MountingGroup
+from harness.errors import RefitcheckError
+from harness.settings import DEFAULT_SEED, DEFAULT_VERSION
+
+app = typer.Typer(
+    cls=MountingGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Proves, without a GPU, that a trainer pushes new weights into SGLang engines correctly.",
+)
+
+_ClickError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+PASS_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@app.command()
+def run(
+    engine: Annotated[str, typer.Option(help="Engine versions, as fake:0.5.21,0.5.23, or all.")] = DEFAULT_VERSION,
+    lane: Annotated[str, typer.Option(help="Where engines come from: fake, http, sglang-cpu, ...")] = "fake",
+    sut: Annotated[str, typer.Option(help="Systems under test: reference, package.module:factory, ...")] = "reference",
+    policy: Annotated[str, typer.Option(help="After a partial update: resume, quarantine or terminal.")] = "resume",
+    tp: Annotated[int, typer.Option(min=0, help="Tensor parallel size of each engine; 0 is the lane's default.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = DEFAULT_SEED,
+    rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
+    scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; may be repeated.")] = None,
+    fault: Annotated[str, typer.Option(help="Faults in the client's calls, as e0:flush_cache#1:before:drop.")] = "",
+    exploration: Annotated[str, typer.Option(help="Fault exploration: off, sample or full.")] = "full",
+    fatal_sample: Annotated[int | None, typer.Option(min=0, help="Keep only N scenarios that kill an engine.")] = None,
+    allow_inconclusive: Annotated[
+        list[str] | None, typer.Option(help="Rule or family that may stay inconclusive; may be repeated.")
+    ] = None,
+    plant: Annotated[str, typer.Option(help="Plant this defect first; see refitcheck list.")] = "",
+    lane_option: Annotated[list[str] | None, typer.Option(help="An option of the lane, as time_scale=0.02.")] = None,
+    workers: Annotated[str, typer.Option("-n", "--workers", help="Worker processes, or auto.")] = "auto",
+    junitxml: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write results.json here.")] = None,
+    summary: Annotated[Path | None, typer.Option(help="Write a Markdown summary here.")] = None,
+    histories: Annotated[Path | None, typer.Option(help="Write every history into this folder.")] = None,
+) -> int:
+    """Run the conformance suites and judge every rule."""
+    from harness import run as running
+
+    settings, info = running.settings_from(
+        engine=engine,
+        lane=lane,
+        sut=sut,
+        policy=policy,
+        tp=tp,
+        seed=seed,
+        rules=tuple(rule or ()),
+        scenarios=tuple(scenario or ()),
+        fault=fault,
+        exploration=exploration,
+        fatal_sample=fatal_sample,
+        allow_inconclusive=tuple(allow_inconclusive or ()),
+        plant=plant,
+        lane_options=tuple(lane_option or ()),
+    )
+    outputs = running.Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)
+    return running.run(settings, info, outputs, workers=running.workers_of(workers))
+
+
+@app.command("list")
+def list_(
+    scenarios: Annotated[bool, typer.Option("--scenarios", help="The scenarios instead of the rules.")] = False,
+) -> int:
+    """The rules, each with its scenarios and the planted defects that it catches."""
+    from harness import listing
+
+    listing.print_scenarios() if scenarios else listing.print_rules()
+    return 0
+
+
+@app.command()
+def explain(rule: Annotated[str, typer.Argument(metavar="RULE", help="The id of a rule, as SESS-1.")]) -> int:
+    """One rule: its text, sources, what it needs, its scenarios, and what it was proved to catch."""
+    from harness import listing
+
+    listing.print_rule(rule)
+    return 0
+
+
+@app.command()
+def judge(
+    files: Annotated[list[Path], typer.Argument(help="The files of one history, one per writer.")],
+    rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
+    without_core: Annotated[bool, typer.Option("--without-core", help="Judge as a black box.")] = False,
+) -> int:
+    """Judge a stored history again."""
+    from harness import rejudge
+
+    return rejudge.judge_files(files, tuple(rule or ()), without_core=without_core)
+
+
+@app.command(context_settings=PASS_ARGUMENTS, add_help_option=False)
+def serve(ctx: typer.Context) -> int:
+    """Start a fake engine over HTTP; takes the arguments of SGLang's launcher, and --profile VERSION."""
+    from harness.serving import serve as start
+
+    return start(list(ctx.args))
+
+
+@app.command()
+def doctor() -> int:
+    """Look for what would make a run fail: shadowed packages, broken entry points, rules that do not fit together."""
+    from harness.doctor import diagnose
+
+    return diagnose()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point: never a traceback for what the caller can mend."""
+    sys.exit(invoke(argv))
+
+
+def invoke(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        return int(
+            command.main(args=None if argv is None else list(argv), prog_name="refitcheck", standalone_mode=False) or 0
+        )
+    except _ClickError as error:
+        return _told(" ".join(error.format_message().split()), 4)  # type: ignore[attr-defined]
+    except RefitcheckError as error:
+        return _told(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _told("interrupted", 130)
+    except typer.Exit as done:
+        return done.exit_code
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader went away; the interpreter still flushes at exit
+        return 0
+    except Exception as error:
+        if os.environ.get("REFITCHECK_TRACEBACK"):
+            raise
+        text = " ".join(str(error).split())
+        return _told(f"harness error: {type(error).__name__}: {text} (REFITCHECK_TRACEBACK=1 shows where)", 3)
+
+
+def _told(text: str, code: int) -> int:
+    for line in text.splitlines():
+        print(f"refitcheck: {line}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+if __name__ == "__main__":
+    main()

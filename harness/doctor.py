@@ -1,0 +1,86 @@
+"""`refitcheck doctor`: what would make a run fail, told before it does."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from harness.errors import RefitcheckError
+from harness.lanes.info import info_of
+from harness.lanes.loader import GROUP as LANES
+from harness.lanes.loader import load_lane
+from harness.report.run import our_version
+from harness.shadow import HOME, shadowed
+from harness.suites import load_book, load_point, named_points
+from harness.sut.loader import installed, load_sut
+
+LIBRARIES = ("numpy", "ml_dtypes", "msgspec", "torch", "fastapi", "uvicorn", "httpx", "pytest", "hypothesis")
+
+
+def findings() -> Iterable[tuple[bool, str]]:
+    """(fine, line) of everything that was looked at."""
+    yield True, f"refitcheck {our_version()} in {HOME}, Python {platform.python_version()} on {platform.machine()}"
+    yield True, "  ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+    shadows = shadowed()
+    yield from ((False, line) for line in shadows)
+    if not shadows:
+        yield True, "no package of ours is shadowed"
+    yield from _book()
+    for name in named_points(LANES):
+        yield _tried(f"lane {name}", lambda name=name: _lane(name))  # type: ignore[misc]
+    for name in installed():
+        yield _tried(f"sut {name}", lambda name=name: _loads(load_sut(name)))  # type: ignore[misc]
+    for name, point in named_points("refitcheck.commands").items():
+        yield _tried(f"command {name}", lambda point=point: _loads(load_point(point)))  # type: ignore[misc]
+
+
+def diagnose() -> int:
+    """Print every finding; 0 when all is well, 4 otherwise."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    sick = 0
+    for fine, line in findings():
+        sick += not fine
+        console.print(f"{'ok ' if fine else 'BAD'}  {line}", markup=False)
+    return 4 if sick else 0
+
+
+def _book() -> Iterable[tuple[bool, str]]:
+    try:
+        book = load_book(check=False)
+    except RefitcheckError as error:
+        yield from ((False, line) for line in str(error).splitlines())
+        return
+    defects = book.defects()
+    yield from ((False, line) for line in defects)
+    if not defects:
+        yield True, f"{len(book.rules)} rules, {len(book.scenarios)} scenarios, {len(book.plants)} plants fit together"
+
+
+def _lane(name: str) -> str:
+    lane = load_lane(name)
+    try:
+        info = info_of(lane)
+    finally:
+        lane.close()
+    return f"{info.kind} engines {' '.join(info.versions)}, clock: {info.clock}, tp {info.tp}"
+
+
+def _loads(_: object) -> str:
+    return "loads"
+
+
+def _tried(what: str, attempt: object) -> tuple[bool, str]:
+    try:
+        return True, f"{what}: {attempt()}"  # type: ignore[operator]
+    except Exception as error:
+        return False, f"{what}: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

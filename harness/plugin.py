@@ -1,0 +1,142 @@
+"""The pytest plugin: options, static items (rule x engine x system under test), a header, and nothing else.
+
+It does nothing until a suite's own folder is collected (`pytest --pyargs conformance`) or one of its options is used,
+and imports the harness only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness.pytest_items import Session
+
+_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--engine", {"default": None, "help": "engine versions, as fake:0.5.21,0.5.23, or all"}),
+    ("--lane", {"default": None, "help": "where engines come from: fake, http, sglang-cpu, ..."}),
+    ("--sut", {"default": None, "help": "systems under test: reference, package.module:factory, ..."}),
+    ("--policy", {"default": None, "help": "after a partial update: resume, quarantine or terminal"}),
+    ("--tp", {"default": None, "help": "tensor parallel size of each engine; 0 is the lane's default"}),
+    ("--seed", {"default": None, "help": "seed of everything random"}),
+    ("--rule", {"action": "append", "default": None, "help": "only this rule or family; may be repeated"}),
+    ("--exploration", {"default": None, "help": "fault exploration: off, sample or full"}),
+    ("--fatal-sample", {"default": None, "help": "keep only N scenarios that kill an engine"}),
+    ("--fault", {"default": None, "help": "faults in the client's calls, as e0:flush_cache#1:before:drop"}),
+    ("--plant", {"default": None, "help": "plant this defect first"}),
+    ("--lane-option", {"action": "append", "default": None, "help": "an option of the lane, as time_scale=0.02"}),
+)
+_SESSION = pytest.StashKey["Session"]()
+_SUITES = pytest.StashKey[dict[Path, str]]()
+
+
+def _dest(option: str) -> str:
+    return "refitcheck_" + option.lstrip("-").replace("-", "_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; one that another plugin owns stays with it, ours is then --refitcheck-NAME."""
+    group = parser.getgroup("refitcheck", "weight refit conformance")
+    for option, settings in _OPTIONS:
+        try:
+            group.addoption(option, dest=_dest(option), **settings)
+        except ValueError:
+            group.addoption(f"--refitcheck-{option.lstrip('-')}", dest=_dest(option), **settings)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker that xdist groups by, also where xdist is absent."""
+    config.addinivalue_line("markers", "xdist_group(name): items of one group run on one worker")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Under xdist our items need --dist loadgroup: those that share a history should run on one worker."""
+    if (
+        getattr(config.option, "numprocesses", None)
+        and getattr(config.option, "dist", "") in ("no", "load")
+        and _ours(config)
+    ):
+        config.option.dist = "loadgroup"
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Every setting of the run, and a warning for each of our packages that is shadowed."""
+    if not _ours(config):
+        return []
+    from harness.shadow import shadowed
+
+    lines = [f"refitcheck: WARNING {line}" for line in shadowed()]
+    return [*lines, *_session(config).header()]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The file that an entry point of `refitcheck.suites` names collects its rules."""
+    suite = _suite_files(parent.config).get(file_path)
+    if suite is None:
+        return None
+    from harness.pytest_items import SuiteFile
+
+    return SuiteFile.from_parent(parent, path=file_path, session_=_session(parent.config), suite=suite)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the lane."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.close()
+
+
+def _session(config: pytest.Config) -> Session:
+    session = config.stash.get(_SESSION, None)
+    if session is None:
+        from harness.errors import RefitcheckError
+        from harness.pytest_items import Session
+
+        try:
+            session = Session({option: config.getoption(_dest(option)) for option, _ in _OPTIONS})
+        except RefitcheckError as error:
+            raise pytest.UsageError(str(error)) from None
+        config.stash[_SESSION] = session
+    return session
+
+
+def _suite_files(config: pytest.Config) -> dict[Path, str]:
+    """The modules that `refitcheck.suites` names, found without importing them."""
+    found = config.stash.get(_SUITES, None)
+    if found is None:
+        found = dict(_find_suites())
+        config.stash[_SUITES] = found
+    return found
+
+
+def _find_suites() -> Iterable[tuple[Path, str]]:
+    import importlib.util
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="refitcheck.suites"):
+        try:
+            spec = importlib.util.find_spec(point.module)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin is not None:
+            yield Path(spec.origin), point.name
+
+
+def _ours(config: pytest.Config) -> bool:
+    """Whether this run has anything to do with us: one of our options, or a suite's folder among the arguments."""
+    if any(config.getoption(_dest(option), None) is not None for option, _ in _OPTIONS):
+        return True
+    folders = {path.parent for path in _suite_files(config)}
+    names = {folder.name for folder in folders}
+    for argument in config.args or config.invocation_params.args:
+        text = str(argument).split("::")[0]
+        if text in names or any(text.startswith(f"{name}.") for name in names):
+            return True
+        path = (config.invocation_params.dir / text).resolve()
+        if any(path == folder or folder in path.parents for folder in folders):
+            return True
+    return False

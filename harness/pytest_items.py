@@ -1,0 +1,176 @@
+"""What pytest collects of a suite: one item per rule, engine version and system under test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.report import text
+from harness.results import Result, results_of
+from harness.rules import Rule
+from harness.run import check_names, settings_from
+from harness.runner import Runner
+from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, Settings
+from harness.suites import Book, load_book
+from harness.units import Unit, UnitReport, units_of
+
+
+class Session:
+    """One pytest run: its settings, the book, and what was executed so far."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        def get(option: str, default: Any) -> Any:
+            value = given.get(option)
+            return default if value is None else value
+
+        self.settings, self.info = settings_from(
+            engine=get("--engine", DEFAULT_VERSION),
+            lane=get("--lane", "fake"),
+            sut=get("--sut", "reference"),
+            policy=get("--policy", "resume"),
+            tp=_number("--tp", get("--tp", 0)),
+            seed=_number("--seed", get("--seed", DEFAULT_SEED)),
+            rules=tuple(get("--rule", ())),
+            exploration=get("--exploration", "full"),
+            fatal_sample=None
+            if given.get("--fatal-sample") is None
+            else _number("--fatal-sample", given["--fatal-sample"]),
+            fault=get("--fault", ""),
+            plant=get("--plant", ""),
+            lane_options=tuple(get("--lane-option", ())),
+        )
+        self.book = load_book()
+        check_names(self.settings, self.book)
+        self._units = units_of(self.settings, self.book, self.info.name, self.info.tp)
+        self._reports: dict[Unit, UnitReport] = {}
+        self._runner: Runner | None = None
+        self._groups = _groups(self.book)
+
+    def header(self) -> list[str]:
+        """The line that tells every setting."""
+        return [text.header(self.settings, self.info)]
+
+    def result(self, rule: Rule, version: str, sut: str) -> Result:
+        """Run what the rule needs and has not been run yet, and judge."""
+        scenarios = {s.id for s in self.book.scenarios_of(rule.id)}
+        for unit in self._units:
+            mine = unit.scenario in scenarios and unit.version == version and unit.sut in ("", sut)
+            if mine and unit not in self._reports:
+                self._reports[unit] = self._run().execute(unit)
+        narrow = _narrowed(self.settings, rule, version, sut)
+        found = results_of(narrow, self.book, self.info, self._reports.values())
+        return next(r for r in found if r.rule is rule and r.version == version and r.sut == sut)
+
+    def group(self, rule: Rule, version: str, sut: str) -> str:
+        """Items of one group share explored histories and belong on one xdist worker."""
+        return f"{version}-{sut}-{self._groups[rule.id]}"
+
+    def close(self) -> None:
+        """Stop the lane."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def _run(self) -> Runner:
+        if self._runner is None:
+            self._runner = Runner(self.settings, self.book)
+        return self._runner
+
+
+class SuiteFile(pytest.File):
+    """The module of one suite."""
+
+    def __init__(self, *, session_: Session, suite: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.refit = session_
+        self.suite = suite
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Every rule of the suite that speaks of an engine of this run."""
+        from harness.results import wanted
+
+        for version, rule in wanted(self.refit.settings, self.refit.book):
+            if self.refit.book.suite_of(rule.id) != self.suite:
+                continue
+            for sut in self.refit.settings.suts if rule.side == "refit" else ("",):
+                target = f"{self.refit.info.kind}:{version}" + (f"-{sut}" if sut else "")
+                yield RuleItem.from_parent(self, name=f"{rule.id}[{target}]", rule=rule, version=version, sut=sut)
+
+
+class RuleItem(pytest.Item):
+    """One rule on one engine version with one system under test.
+
+    The scenarios run in setup, so that a harness error is an error; the verdict is the call.
+    """
+
+    def __init__(self, *, rule: Rule, version: str, sut: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rule, self.version, self.sut = rule, version, sut
+        parent = self.parent
+        assert isinstance(parent, SuiteFile)
+        self.refit = parent.refit
+        self.result: Result | None = None
+        self.add_marker(pytest.mark.xdist_group(self.refit.group(rule, version, sut)))
+
+    def setup(self) -> None:
+        """Run the scenarios of the rule; skip when it is unsupported."""
+        self.result = self.refit.result(self.rule, self.version, self.sut)
+        self.user_properties.append(("exercised", self.result.verdict.exercised))
+        if self.result.status == "error":
+            raise Told(text.failure(self.result, self.refit.info) + f"\n{self.result.trace}")
+        if self.result.status == "unsupported":
+            pytest.skip(f"unsupported: {self.result.verdict.missing}")
+
+    def runtest(self) -> None:
+        """Fail unless it was held."""
+        assert self.result is not None
+        if self.result.status != "held":
+            raise Told(text.failure(self.result, self.refit.info))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The block alone, without our own stack."""
+        if isinstance(excinfo.value, Told):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where pytest says it is."""
+        return self.path, None, self.name
+
+
+class Told(Exception):
+    """A finding in words."""
+
+
+def _narrowed(settings: Settings, rule: Rule, version: str, sut: str) -> Settings:
+    import dataclasses
+
+    suts = (sut,) if sut else settings.suts
+    return dataclasses.replace(settings, rules=(rule.id,), versions=(version,), suts=suts)
+
+
+def _groups(book: Book) -> dict[str, str]:
+    """Rule id -> name of its group: rules that share an explored scenario, however indirectly."""
+    group = {rule: rule for rule in book.rules}
+
+    def root(rule: str) -> str:
+        while group[rule] != rule:
+            rule = group[rule]
+        return rule
+
+    for scenario in book.scenarios.values():
+        if scenario.explore and scenario.rules:
+            first, *others = sorted(scenario.rules)
+            for other in others:
+                group[root(other)] = root(first)
+    return {rule: root(rule) for rule in book.rules}
+
+
+def _number(option: str, value: Any) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise pytest.UsageError(f"{option} {value!r} is not a whole number") from None

@@ -1,0 +1,124 @@
+"""The terminal's words: header, failure blocks, and the summary. Plain text; colour is the caller's."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from harness.lanes.info import LaneInfo
+from harness.report.run import Run, our_version
+from harness.results import Result
+from harness.settings import Settings, named
+
+MARKS = {"violated": "✗", "inconclusive": "?", "error": "!", "held": "✓", "unsupported": "-"}
+
+
+def header(settings: Settings, lane: LaneInfo) -> str:
+    """All that is needed to run it again, in one line."""
+    sut = f"sut {', '.join(settings.suts)}, policy {settings.policy}" if settings.suts else "no sut"
+    engines = f"engine {lane.kind}:{','.join(settings.versions)} {lane.where}, tp {lane.tp}"
+    parts = [f"refitcheck {our_version()}", engines, f"clock: {lane.clock}", sut]
+    parts.append(f"seed {settings.seed}")
+    if settings.exploration != "full":
+        parts.append(f"exploration {settings.exploration}")
+    if settings.rules:
+        parts.append(f"rules {' '.join(settings.rules)}")
+    if settings.faults:
+        parts.append(f"faults {' '.join(map(str, settings.faults))}")
+    if settings.fatal_sample is not None:
+        parts.append(f"fatal sample {settings.fatal_sample}")
+    if settings.plant:
+        parts.append(f"plant {settings.plant}")
+    return "   ".join(parts)
+
+
+def failure(result: Result, lane: LaneInfo) -> str:
+    """One finding: clause, allowed set, the actual, and the line that shows it again."""
+    rule = result.rule
+    versions = f"(sglang {rule.versions})" if rule.versions else "(every sglang)"
+    sut = f"        sut  {result.sut}" if result.sut else ""
+    lines = [
+        f"{MARKS[result.status]} {rule.id} {rule.level}  {versions}  {_one_line(rule.text)}",
+        f"  engine   {lane.where} {lane.kind}:{result.version} tp {result.tp}{sut}",
+        f"  clause   {' · '.join(rule.citations)}",
+    ]
+    if result.status == "error":
+        lines.append(f"  error    {result.error}")
+    elif result.status == "inconclusive":
+        lines.append(f"  why      {result.verdict.actual or 'its precondition never occurred'}")
+    else:
+        lines.append(f"  allowed  {'   |   '.join(map(_one_line, result.verdict.allowed)) or '-'}")
+        lines.append(f"  actual   {_one_line(result.verdict.actual)}")
+        if result.verdict.where:
+            lines.append(f"  where    {result.scenario}: {_one_line(result.verdict.where)}")
+        if result.faults:
+            lines.append(f"  fault    {' '.join(map(str, result.faults))}")
+    lines.append(f"  replay   {result.replay}")
+    return "\n".join(lines)
+
+
+def failures(run: Run) -> list[str]:
+    """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be."""
+    out = [failure(r, run.lane) for r in run.with_status("violated", "error")]
+    for result in run.with_status("inconclusive"):
+        if not named(result.rule.id, run.settings.allow_inconclusive):
+            out.append(failure(result, run.lane))
+    return out
+
+
+def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
+    """Counts, families, how often each precondition occurred, what was not judged and why, seconds and files."""
+    counts = run.counts()
+    lines = [header(run.settings, run.lane)]
+    lines += _wrapped(_recorded(run), width)
+    families = "   ".join(f"{name} {held}/{judged}" for name, (held, judged) in run.families().items())
+    lines += _wrapped(families, width)
+    exercised = "  ".join(f"{rule}×{count}" for rule, count in run.exercised().items())
+    lines += _wrapped(f"exercised  {exercised}", width)
+    parts = [f"held {counts['held']}", f"violated {counts['violated']}", f"inconclusive {counts['inconclusive']}"]
+    if counts["error"]:
+        parts.append(f"harness error {counts['error']}")
+    parts.append(f"unsupported {counts['unsupported']}")
+    lines.append("  " + "   ".join(parts))
+    for reason, rules in _reasons(run):
+        lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
+    lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))
+    return "\n".join(lines)
+
+
+def _recorded(run: Run) -> str:
+    explored = [r for r in run.reports if r.unit.shard[1]]
+    plain = [r for r in run.reports if not r.unit.shard[1]]
+    calls = sum(r.calls for r in plain)
+    parts = [f"{len(plain)} scenarios", f"recorded {calls} calls of the client"]
+    if explored:
+        scenarios = {(r.unit.scenario, r.unit.version, r.unit.sut) for r in explored}
+        parts.append(f"explored faults in {len(scenarios)} of them = {sum(r.runs for r in explored)} runs")
+    parts.append(f"{len(run.results)} verdicts")
+    return " · ".join(parts)
+
+
+def _reasons(run: Run) -> Iterable[tuple[str, list[str]]]:
+    """Why rules were not judged, each reason with its rules."""
+    out: dict[str, list[str]] = {}
+    for result in run.with_status("unsupported"):
+        out.setdefault(f"unsupported, {result.verdict.missing or 'no reason given'}", []).append(result.rule.id)
+    for result in run.with_status("inconclusive"):
+        why = result.verdict.actual or "its precondition never occurred"
+        out.setdefault(f"inconclusive, {why}", []).append(result.rule.id)
+    return ((reason, list(dict.fromkeys(rules))) for reason, rules in out.items())
+
+
+def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

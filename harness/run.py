@@ -1,0 +1,243 @@
+"""`refitcheck run`: settings from options, the run with its progress, and everything that it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+from harness.faults import Fault, parse_faults
+from harness.history import History
+from harness.lanes.info import LaneInfo, info_of
+from harness.lanes.loader import load_lane
+from harness.pool import execute
+from harness.report.run import Run
+from harness.results import exit_code, results_of
+from harness.settings import Settings, exploration_of, named, policy_of, split_engines
+from harness.suites import Book, load_book
+from harness.sut.loader import load_sut
+from harness.units import Unit, UnitReport, units_of
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files to write; None for none."""
+
+    junitxml: Path | None = None
+    report: Path | None = None
+    summary: Path | None = None
+    histories: Path | None = None
+
+    def check(self) -> None:
+        """UsageError for a file whose folder is not there, before anything runs."""
+        for path in (self.junitxml, self.report, self.summary):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise UsageError(f"{path}: no such folder")
+            if path is not None and path.is_dir():
+                raise UsageError(f"{path}: is a folder")
+        if self.histories is not None and self.histories.exists() and not self.histories.is_dir():
+            raise UsageError(f"{self.histories}: is not a folder")
+
+
+def settings_from(
+    *,
+    engine: str,
+    lane: str,
+    sut: str,
+    policy: str,
+    tp: int,
+    seed: int,
+    rules: tuple[str, ...] = (),
+    scenarios: tuple[str, ...] = (),
+    fault: str = "",
+    exploration: str = "full",
+    fatal_sample: int | None = None,
+    allow_inconclusive: tuple[str, ...] = (),
+    plant: str = "",
+    lane_options: tuple[str, ...] = (),
+) -> tuple[Settings, LaneInfo]:
+    """Check every option. UsageError in one line for the first that is wrong."""
+    options = dict(_option(text) for text in lane_options)
+    loaded = load_lane(lane, options)
+    try:
+        info = info_of(loaded, tp)
+        versions = split_engines(engine, info.versions, info.kind)
+    finally:
+        loaded.close()
+    suts = tuple(name.strip() for name in sut.split(",") if name.strip())
+    for name in suts:
+        load_sut(name)
+    if tp < 0 or tp > 8:
+        raise UsageError(f"tp {tp} is not between 1 and 8")
+    settings = Settings(
+        lane=lane,
+        versions=versions,
+        suts=suts,
+        policy=policy_of(policy),
+        tp=info.tp,
+        seed=seed,
+        rules=rules,
+        scenarios=scenarios,
+        faults=parse_faults(fault),
+        exploration=exploration_of(exploration),
+        fatal_sample=fatal_sample,
+        plant=plant,
+        allow_inconclusive=allow_inconclusive,
+        lane_options=options,
+    )
+    return settings, info
+
+
+def check_names(settings: Settings, book: Book) -> None:
+    """UsageError for a rule, family, scenario or plant that does not exist."""
+    for name in (*settings.rules, *settings.allow_inconclusive):
+        if not any(named(rule, (name,)) for rule in book.rules):
+            raise UsageError(f"no rule or family {name!r}; see refitcheck list")
+    for name in settings.scenarios:
+        if name not in book.scenarios:
+            raise UsageError(f"no scenario {name!r}; see refitcheck list --scenarios")
+    if settings.plant and settings.plant not in book.plants:
+        raise UsageError(f"no plant {settings.plant!r}; see refitcheck list")
+
+
+def workers_of(text: str) -> int:
+    """A positive number, or auto: one for each core that this process may use, at most 8."""
+    if text == "auto":
+        affinity = getattr(os, "sched_getaffinity", None)
+        return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"-n {text!r} is neither a positive number nor auto")
+    return int(text)
+
+
+def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 1) -> int:
+    """Run, print, write; returns the exit code."""
+    from harness.report import text
+
+    book = load_book()
+    check_names(settings, book)
+    outputs.check()
+    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    if info.clock != "virtual":
+        workers = 1  # a real lane has one server, and scaled time suffers when cores are short
+    units = units_of(settings, book, info.name, info.tp, shards=max(1, workers) * 4)
+    reports = _execute(settings, units, workers, outputs)
+    order = {unit: number for number, unit in enumerate(units)}
+    reports.sort(key=lambda report: order[report.unit])
+    results = results_of(settings, book, info, reports)
+    code = exit_code(settings, results)
+    done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
+    written = _write(done, outputs)
+    _say([*text.failures(done), text.summary(done, written, width=_width())])
+    return code
+
+
+def _execute(settings: Settings, units: list[Unit], workers: int, outputs: Outputs) -> list[UnitReport]:
+    runner = None
+    if outputs.histories is not None:
+        runner = _recording_runner(settings, outputs.histories)
+        workers = 1
+    reports: list[UnitReport] = []
+    try:
+        with _progress(len(units)) as advance:
+            for report in execute(settings, units, workers=workers, runner=runner):
+                reports.append(report)
+                advance(report)
+    finally:
+        if runner is not None:
+            runner.close()
+    return reports
+
+
+def _recording_runner(settings: Settings, folder: Path) -> Any:
+    from harness.history_files import write_records
+    from harness.runner import Runner
+
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, int] = {}
+    runner = Runner(settings)
+
+    def keep(unit: Unit, faults: tuple[Fault, ...], history: History) -> None:
+        stem = "-".join(filter(None, (unit.scenario.replace("/", "."), unit.version, f"tp{unit.tp}", unit.sut)))
+        stem = stem.replace(":", ".")
+        number = counts[stem] = counts.get(stem, 0) + 1
+        suffix = f"-{number}" if number > 1 else ""
+        write_records(folder / f"{stem}{suffix}.jsonl.xz", [history.header, *history.records])
+
+    runner.on_history = keep
+    return runner
+
+
+def _write(done: Run, outputs: Outputs) -> list[str]:
+    written: list[str] = []
+    try:
+        if outputs.report is not None:
+            from harness.report import results_json
+
+            results_json.write(done, outputs.report)
+            written.append(str(outputs.report))
+        if outputs.junitxml is not None:
+            from harness.report import junit
+
+            junit.write(done, outputs.junitxml)
+            written.append(str(outputs.junitxml))
+        from harness.report import markdown
+
+        if outputs.summary is not None:
+            markdown.write(done, outputs.summary)
+            written.append(str(outputs.summary))
+        if markdown.write_step_summary(done):
+            written.append("$GITHUB_STEP_SUMMARY")
+    except OSError as error:
+        raise UsageError(f"{error.filename or 'output'}: {error.strerror or error}") from error
+    return written
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda report: bar.update(task, advance=1, description=report.unit.scenario)
+
+
+def _width() -> int:
+    import shutil
+
+    return max(60, min(140, shutil.get_terminal_size((100, 24)).columns))
+
+
+def _say(blocks: list[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    styles = {"✗": "bold red", "!": "bold magenta", "?": "bold yellow"}
+    for block in blocks:
+        body = Text(block)
+        style = styles.get(block[:1])
+        if style:
+            body.stylize(style, 0, len(block.splitlines()[0]))
+        console.print(body)
+        if style:
+            console.print()
+    sys.stdout.flush()
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--lane-option {text!r} is not of the form name=value")
+    return name.replace("-", "_"), value
