@@ -1,0 +1,202 @@
+"""The running batch: admission, prefill, decode, retraction, and what each token was made of.
+
+A step is computed when it is launched, from the weights of that moment, and takes effect when it is done
+(`Forward.done_at`); messages that arrive meanwhile wait, as they do in SGLang's event loop (managers/scheduler.py:2028@0.5.23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fakes.engine.cache import PrefixCache
+from fakes.engine.model import Model, TokenKV, log_softmax
+from fakes.engine.request import LogprobRow, Req, choose, row
+
+NEW_TOKEN_RATIO = 0.7
+"""How much of a request's max_new_tokens admission reserves (schedule_conservativeness 1.0)."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One request's share of a forward pass: the token it will get, and what made it."""
+
+    req: Req
+    token: int
+    row: LogprobRow | None
+    kv_states: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Forward:
+    """A forward pass under way, done at `done_at` (virtual seconds)."""
+
+    phase: str
+    steps: list[Step]
+    done_at: float
+    weights: str
+    facts: dict[str, Any]
+
+
+class Batch:
+    """Waiting queue, running requests and the KV of all.
+
+    `running` keeps requests that finished until the next step is put together, and `last` the batch of the last step:
+    both count as "not idle", as in SGLang.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: PrefixCache,
+        *,
+        max_running: int,
+        max_tokens: int,
+        eos: frozenset[int],
+        seed: int,
+        observe: Callable[[Req, str], None],
+    ) -> None:
+        self.model = model
+        self.cache = cache
+        self.waiting: list[Req] = []
+        self.running: list[Req] = []
+        self.last: list[Req] = []
+        self.last_is_prefill = False
+        self._max_running = max_running
+        self._max_tokens = max_tokens
+        self._eos = eos
+        self._seed = seed
+        self._observe = observe
+
+    def is_idle(self, *, ignore_waiting: bool = False) -> bool:
+        """SGLang's is_fully_idle (managers/scheduler.py:5337@0.5.23)."""
+        return not self.running and not self.last and (ignore_waiting or not self.waiting)
+
+    def live(self) -> list[Req]:
+        """Running and waiting requests that are not over, without repetition."""
+        found = {id(r): r for r in [*self.running, *self.last, *self.waiting] if r.finish is None}
+        return list(found.values())
+
+    def in_flight(self) -> list[Req]:
+        """Requests of the running and the last batch."""
+        return list({id(r): r for r in [*self.running, *self.last]}.values())
+
+    def settle(self) -> None:
+        """Merge the last prefill into the running batch and drop what finished."""
+        if self.last_is_prefill:
+            known = {id(r) for r in self.running}
+            self.running += [r for r in self.last if id(r) not in known]
+        self.running = [r for r in self.running if r.finish is None]
+        self.last, self.last_is_prefill = [], False
+
+    def launch(
+        self, now: float, *, weights: str, prefill_s: float, decode_s: float, facts: dict[str, Any]
+    ) -> Forward | None:
+        """Put the next step together and compute it; None when there is nothing to do."""
+        self.settle()
+        admitted = self._admit()
+        if admitted:
+            steps = [self._prefill(req, weights) for req in admitted]
+            return Forward("prefill", steps, now + prefill_s, weights, facts)
+        if not self.running:
+            return None
+        self._make_room()
+        steps = [self._decode(req, weights) for req in self.running]
+        return Forward("decode", steps, now + decode_s, weights, facts)
+
+    def complete(self, forward: Forward) -> list[Req]:
+        """Append the tokens of a finished pass; returns its requests."""
+        for step in forward.steps:
+            req = step.req
+            req.output.append(step.token)
+            if step.row is not None:
+                req.output_rows.append(step.row)
+            req.update_finish(self._eos)
+            if req.finish is not None:
+                self._finish(req)
+        done = [step.req for step in forward.steps]
+        self.last, self.last_is_prefill = done, forward.phase == "prefill"
+        return done
+
+    def retract_all(self) -> list[Req]:
+        """Take every running request's KV away and put it back into the queue (a retract pause)."""
+        taken = [r for r in self.in_flight() if r.finish is None]
+        self.running, self.last, self.last_is_prefill = [], [], False
+        for req in taken:
+            self._retract(req)
+        return taken
+
+    def _admit(self) -> list[Req]:
+        used = sum(self._need(r) for r in self.running)
+        taken: list[Req] = []
+        while self.waiting and len(self.running) + len(taken) < self._max_running:
+            need = self._need(self.waiting[0])
+            if used + need > self._max_tokens and (self.running or taken):
+                break
+            used += need
+            taken.append(self.waiting.pop(0))
+        return taken
+
+    @staticmethod
+    def _need(req: Req) -> float:
+        left = max(req.sampling.max_new_tokens - len(req.output), 0)
+        return len(req.prompt) + len(req.output) + left * NEW_TOKEN_RATIO
+
+    def _make_room(self) -> None:
+        """Retract the request with the fewest output tokens while the next decode would not fit."""
+        while len(self.running) > 1 and sum(len(r.prompt) + len(r.output) for r in self.running) > self._max_tokens:
+            victim = min(self.running, key=lambda r: (len(r.output), -len(r.prompt)))
+            self.running.remove(victim)
+            self._retract(victim)
+
+    def _retract(self, req: Req) -> None:
+        req.kv, req.states, req.input_rows = None, [], []
+        req.retractions += 1
+        self.waiting.append(req)
+        self._observe(req, "retracted")
+
+    def _prefill(self, req: Req, weights: str) -> Step:
+        tokens = req.tokens
+        found, kv, states = self.cache.match(tokens[: req.prefix_limit()], req.extra_key)
+        if not req.retractions:
+            req.cached_tokens += found
+        req.kv, req.states = TokenKV(np.asarray(kv)) if found else self.model.empty_kv(), list(states[:found])
+        self._observe(req, "running")
+        wants_prompt = req.logprobs is not None and req.logprobs.start >= 0
+        logits, new = self.model.forward(tokens[found:], req.kv, last_only=not wants_prompt)
+        if wants_prompt:
+            self._prompt_rows(req, tokens, found, logits)
+        req.kv.append(new)
+        req.states += [weights] * len(new)
+        self.cache.insert(tokens, req.kv.array, req.states, req.extra_key)
+        return self._step(req, logits[-1])
+
+    def _decode(self, req: Req, weights: str) -> Step:
+        assert req.kv is not None
+        logits, new = self.model.forward([req.output[-1]], req.kv, last_only=True)
+        req.kv.append(new)
+        req.states.append(weights)
+        return self._step(req, logits[-1])
+
+    def _step(self, req: Req, logits: np.ndarray) -> Step:
+        token, logprobs = choose(req, logits, self._seed)
+        return Step(req, token, logprobs, tuple(dict.fromkeys(req.states)))
+
+    def _prompt_rows(self, req: Req, tokens: list[int], found: int, logits: np.ndarray) -> None:
+        """Log-probabilities of the prompt from `start`; the first one has no predecessor."""
+        assert req.logprobs is not None
+        logprobs = log_softmax(logits)
+        rows = [LogprobRow(None, tokens[found], None, None)]
+        for index in range(found + 1, len(req.prompt)):
+            rows.append(row(req.logprobs, logprobs[index - found - 1], tokens[index]))
+        req.input_rows = rows
+
+    def _finish(self, req: Req) -> None:
+        """Leave the KV in the cache: all tokens but the last, whose KV was never computed."""
+        assert req.kv is not None
+        kept = len(req.kv)
+        self.cache.insert(req.tokens[:kept], req.kv.array, req.states, req.extra_key)
+        req.kv = None

@@ -1,0 +1,287 @@
+"""The engine core: tokenizer manager, scheduler, and the channel between them, without any I/O.
+
+`step(event, now)` takes what happened and gives back what follows; `next_deadline()` says when to come back. Virtual
+seconds throughout. A scheduler that raised is dead at once, but the engine lives on for the profile's delay: at first the
+HTTP process still answers what needs no scheduler, then its SIGQUIT handler sleeps on the event loop and nothing answers
+(seen: /model_info hangs), then the whole tree is gone (`Die`) and every later event is ignored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fakes.engine.control import Answer, Controls, internal_error, not_found, wrong_method
+from fakes.engine.crash import Crash
+from fakes.engine.generate_request import Refused, build, check_contract, check_schema
+from fakes.engine.generation import Generator, State
+from fakes.engine.loop import Loop, Task
+from fakes.engine.profiles import profile as profile_of
+from fakes.engine.protocol import Call, Cancel, Die, Done, Effect, EngineConfig, Event, Observed, Raised, Reply, Token
+from fakes.engine.requests import Struct, structs
+from fakes.engine.routes import Route, routes
+from fakes.engine.scheduler import Scheduler
+from fakes.engine.tokenizer_manager import TokenizerManager
+from fakes.engine.validation import NULL, Invalid, decode_json, flush_timeout, missing_body, parse
+
+_EXEMPT = ("/health", "/ready", "/metrics")
+
+
+class EngineCore:
+    """One engine of one version.
+
+    weights: HF names to arrays, full shapes. model_config: the model's config.json.
+    """
+
+    def __init__(self, config: EngineConfig, weights: Mapping[str, np.ndarray], model_config: dict[str, Any]) -> None:
+        self.config = config
+        self.profile = profile_of(config.profile)
+        self._effects: list[Effect] = []
+        self._next_id = 0
+        self._loop = Loop()
+        self._routes: dict[str, Route] = routes(self.profile)
+        self._structs: dict[str, Struct] = structs(self.profile)
+        self._open: dict[int, Task[Any]] = {}
+        self._gone: set[int] = set()
+        self._states: dict[int, dict[str, State]] = {}
+        self._crash: Crash | None = None
+        self._crashed_at = 0.0
+        self.dead = False
+        self.scheduler = Scheduler(
+            config,
+            self.profile,
+            weights,
+            model_config,
+            send=self._to_tokenizer,
+            emit=self._effects.append,
+            next_id=self._new_id,
+        )
+        self._tm = TokenizerManager(
+            config, self.profile, self._loop, send=self._to_scheduler, emit=self._effects.append
+        )
+        generator = Generator(
+            self._tm,
+            context_len=int(model_config["max_position_embeddings"]),
+            max_req_len=config.max_total_tokens,
+        )
+        self._controls = Controls(self._tm, generator, model_config)
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """What follows from `event` at `now` (virtual seconds, never before the last one)."""
+        if self.dead:
+            return []
+        self._loop.now = max(self._loop.now, now)
+        if isinstance(event, Call):
+            self._call(event)
+        elif isinstance(event, Done):
+            self.scheduler.done(event)
+        elif isinstance(event, Cancel):
+            self._cancel(event.id)
+        self._pump(now)
+        effects, self._effects[:] = list(self._effects), []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When a `Tick` is due, or None while nothing happens by itself."""
+        if self.dead:
+            return None
+        times = []
+        if self._crash is not None:
+            times.append(self._dies_at())
+        if not self._frozen(self._loop.now):
+            times.append(self._loop.next_deadline())
+        if self._crash is None:
+            times.append(self.scheduler.next_deadline())
+        return min((t for t in times if t is not None), default=None)
+
+    @property
+    def released_tags(self) -> list[str]:
+        """Memory tags that are released now."""
+        return self.scheduler.memory.released()
+
+    def state_id(self) -> str:
+        """16 hex digits of the content of all parameters of all ranks."""
+        return self.scheduler.state_id()
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _to_tokenizer(self, op: str, payload: Any) -> None:
+        self._tm.receive(op, payload)
+
+    def _to_scheduler(self, op: str, obj: dict[str, Any]) -> None:
+        self.scheduler.inbox.append((op, obj))
+
+    def _pump(self, now: float) -> None:
+        """Run both machines until neither has anything to do at `now`."""
+        loop, scheduler = self._loop, self.scheduler
+        while True:
+            if self._crash is not None and now >= self._dies_at():
+                self.dead = True
+                self._effects.append(Die(rank=self._crash.rank, error=self._crash.raised))
+                return
+            ran = not self._frozen(now) and loop.run(now)
+            if self._crash is None:
+                try:
+                    ran = scheduler.run(now) or ran
+                except Crash as crash:
+                    self._crash, self._crashed_at = crash, now
+                    raised = crash.raised
+                    scheduler.observe("raise", rank=crash.rank, type=raised.type, message=raised.message)
+                    ran = True
+            if not ran and not loop.ready:
+                return
+            if self._crash is not None and self._frozen(now):
+                return
+
+    def _dies_at(self) -> float:
+        assert self._crash is not None
+        return self._crashed_at + self.profile.death_delay_s + self._crash.extra_delay_s
+
+    def _frozen(self, now: float) -> bool:
+        """Whether the SIGQUIT handler holds the HTTP process."""
+        if self._crash is None:
+            return False
+        return now >= self._crashed_at + self.profile.signal_delay_s + self._crash.extra_delay_s
+
+    def _cancel(self, call_id: int) -> None:
+        """SGLang looks for a client that went away in generations only; control calls go on."""
+        if call_id not in self._open:
+            return
+        self._gone.add(call_id)
+        states = self._states.get(call_id)
+        if states is not None:
+            self._controls.disconnect(states)
+
+    def _call(self, call: Call) -> None:
+        try:
+            answer = self._route(call)
+        except Invalid as invalid:
+            answer = Answer(400, invalid.body)
+        except Refused as refused:
+            answer = Answer(400, refused.body)
+        except ValueError as refused:
+            raised = Raised("ValueError", str(refused))
+            answer = Answer(400, {"error": {"message": str(refused)}}, value=raised)
+        if answer is not None:
+            self._reply(call.id, answer)
+
+    def _reply(self, call_id: int, answer: Answer) -> None:
+        if call_id in self._gone:
+            self._gone.discard(call_id)
+            return
+        self._effects.append(
+            Reply(id=call_id, status=answer.status, body=answer.body, media=answer.media, value=answer.value)
+        )
+
+    def _route(self, call: Call) -> Answer | None:
+        """Answer at once what never reaches a handler; else start the handler and return None."""
+        route = self._routes.get(call.path)
+        if call.via == "engine":
+            return self._engine_call(call)
+        if not self._authorised(call, route):
+            return Answer(401, {"error": "Unauthorized"})
+        if route is None:
+            return not_found()
+        if call.method not in route.methods:
+            return wrong_method()
+        if route.handler == "flush_cache":
+            return self._start(call, route.handler, {"timeout": flush_timeout(route, call.method, call.query)})
+        if route.body is None:
+            return self._start(call, route.handler, None)
+        body = call.body
+        if isinstance(body, bytes | bytearray):
+            raw = bytes(body)
+            body = decode_json(self.profile, route, call.method, raw)
+            if body is None and raw:
+                body = NULL
+        if route.handler == "generate":
+            return self._generate(call, route, body)
+        fields = parse(self.profile, route, call.method, self._structs[route.body], body)
+        if fields is None:
+            fields = {f.name: f.default for f in self._structs[route.body].fields}
+        return self._start(call, route.handler, fields)
+
+    def _engine_call(self, call: Call) -> Answer | None:
+        """A call of `sglang.Engine`: the fields of the request struct, unchecked; unknown ones are a TypeError."""
+        route = self._routes.get(call.path)
+        given = dict(call.body or {})
+        if route is None:
+            name = call.path.lstrip("/")
+            return Answer(404, None, value=Raised("AttributeError", f"'Engine' object has no attribute '{name}'"))
+        if route.handler == "generate":
+            return self._run_generate(call, build(given), stream=bool(given.get("stream")))
+        if route.handler == "flush_cache":
+            return self._start(call, route.handler, {"timeout": float(given.get("timeout_s") or 0.0)})
+        if route.body is None:
+            return self._start(call, route.handler, None)
+        struct = self._structs[route.body]
+        known = {f.name: f.default for f in struct.fields}
+        for name in given:
+            if name not in known:
+                return Answer(500, None, value=Raised("TypeError", f"Unexpected keyword argument '{name}'"))
+        return self._start(call, route.handler, {**known, **given})
+
+    def _generate(self, call: Call, route: Route, body: Any) -> Answer | None:
+        if body is None:
+            raise Invalid(route, call.method, [missing_body()])
+        fields = check_schema(self.profile, route, call.method, None if body is NULL else body)
+        if self.profile.generate_gate:
+            check_contract(fields)
+        if fields.get("stream"):
+            try:
+                request = build(fields)
+            except ValueError as refused:
+                chunk = {"message": str(refused), "type": "invalid_request_error", "code": 400, "retryable": False}
+                self._effects.append(Token(id=call.id, chunk={"error": chunk}))
+                return Answer(200, None, "empty")
+            return self._run_generate(call, request, stream=True)
+        return self._run_generate(call, build(fields), stream=False)
+
+    def _run_generate(self, call: Call, request: Any, *, stream: bool) -> None:
+        states: dict[str, State] = {}
+        self._states[call.id] = states
+
+        def emit(chunk: Any) -> None:
+            if call.id not in self._gone:
+                self._effects.append(Token(id=call.id, chunk=chunk))
+
+        self._spawn(call.id, self._controls.generate(request, emit if stream else None, states))
+
+    def _start(self, call: Call, handler: str, fields: Any) -> None:
+        self._spawn(call.id, self._controls.handlers[handler](fields))
+
+    def _spawn(self, call_id: int, coro: Any) -> None:
+        task: Task[Answer] = self._loop.spawn(coro)
+        self._open[call_id] = task
+
+        def finished() -> None:
+            self._open.pop(call_id, None)
+            self._states.pop(call_id, None)
+            try:
+                answer = task.result()
+            except Exception as error:
+                answer = internal_error(error)
+            self._reply(call_id, answer)
+
+        task.add_callback(finished)
+
+    def _authorised(self, call: Call, route: Route | None) -> bool:
+        """utils/auth.py@0.5.23: the admin key alone opens control routes once it is set; api_key guards the rest."""
+        if call.path.startswith(_EXEMPT) and (self.profile.ready_route or not call.path.startswith("/ready")):
+            return True
+        config = self.config
+        expected = config.api_key
+        matched = route is not None and call.method in route.methods
+        if matched and route is not None and route.auth == "admin" and config.admin_api_key:
+            expected = config.admin_api_key
+        if not expected:
+            return True
+        return call.bearer is not None and secrets.compare_digest(call.bearer, expected)
+
+
+__all__ = ["EngineCore", "Observed"]

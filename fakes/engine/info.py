@@ -1,0 +1,60 @@
+"""/model_info and /server_info, field by field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fakes.engine.tokenizer_manager import TokenizerManager
+
+
+def model_info(tm: TokenizerManager, model_config: dict[str, Any]) -> dict[str, Any]:
+    """The keys that this version has, in its order (entrypoints/http_server.py:812@0.5.23)."""
+    values = {
+        "model_path": tm.model_path,
+        "served_model_name": tm.served_model_name,
+        "tokenizer_path": tm.config.model_path,
+        "is_generation": True,
+        "preferred_sampling_params": None,
+        "weight_version": tm.weight_version,
+        "load_format": tm.load_format,
+        "reasoning_parser": None,
+        "tool_call_parser": None,
+        "disaggregation_mode": "null",
+        "has_image_understanding": False,
+        "has_audio_understanding": False,
+        "model_type": model_config.get("model_type"),
+        "architectures": model_config.get("architectures"),
+    }
+    return {name: values[name] for name in tm.profile.model_info}
+
+
+def server_info(tm: TokenizerManager, internal_states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The launch arguments that we have, and the schedulers' state.
+
+    From 0.5.18 `weight_version` is the one of the launch (entrypoints/http_server.py:866@0.5.23).
+    """
+    config, profile = tm.config, tm.profile
+    live = profile.version in ("0.5.12.post1", "0.5.17")
+    body: dict[str, Any] = {
+        "model_path": config.model_path,
+        "tokenizer_path": config.model_path,
+        "skip_tokenizer_init": True,
+        "load_format": "auto",
+        "dtype": config.dtype,
+        "device": config.device,
+        "tp_size": config.tp_size,
+        "dp_size": config.dp_size,
+        "max_running_requests": config.max_running_requests,
+        "max_total_tokens": config.max_total_tokens,
+        "enable_memory_saver": config.enable_memory_saver,
+        "enable_weights_cpu_backup": config.enable_weights_cpu_backup,
+        "watchdog_timeout": config.watchdog_timeout,
+        "random_seed": config.random_seed,
+        "weight_version": tm.weight_version if live else config.weight_version,
+        "internal_states": internal_states,
+        "version": profile.version,
+    }
+    if profile.server_info_frontend:
+        body["frontend"] = "python"
+    return body

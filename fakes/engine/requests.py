@@ -1,0 +1,149 @@
+"""The request bodies of every version: names, types, defaults, in the order in which they are validated.
+
+A table, nothing else; `validation.py` reads it. Source: managers/io_struct.py (the line of each struct is in `Struct.lines`,
+versions 0.5.12.post1, 0.5.17 to 0.5.23; miles is not among them and takes the fields of 0.5.21 for the session).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from fakes.engine.profiles import EngineProfile
+
+Kind = Literal[
+    "str",
+    "int",
+    "bool",
+    "str?",
+    "bool?",
+    "float?",
+    "list[str]",
+    "list[str]?",
+    "list[list[int]]",
+    "dict[str,str]",
+    "dict?",
+    "mode",
+    "selector",
+    "base64",
+    "payloads",
+    "rid",
+]
+"""`base64` is a list of base64 strings that are decoded here; `payloads` (0.5.12) passes strings through."""
+
+
+class _Required:
+    """Marks a field without a default."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+
+LITERALS: dict[str, tuple[str, ...]] = {
+    "mode": ("abort", "retract", "in_place"),
+    "selector": ("target", "draft", "all"),
+}
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a request body."""
+
+    name: str
+    kind: Kind
+    default: Any = REQUIRED
+
+
+class Struct(msgspec.Struct, frozen=True):
+    """One request body of one version. Unknown keys are ignored."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+_FLUSH = Field("flush_cache", "bool", True)
+_ABORT = Field("abort_all_requests", "bool", False)
+_VERSION = Field("weight_version", "str?", None)
+_EMPTY = Field("torch_empty_cache", "bool", False)
+_SELECTOR = Field("selector", "selector", "all")
+_GROUP = Field("group_name", "str", "weight_update_group")
+_LOAD = Field("load_format", "str?", None)
+
+
+def _tensor(p: EngineProfile) -> tuple[Field, ...]:
+    kind: Kind = "base64" if p.base64 == "http400" else "payloads"
+    draft = _SELECTOR if p.selector else Field("disable_draft_model", "bool?", None)
+    return (Field("serialized_named_tensors", kind), _LOAD, _FLUSH, _ABORT, _VERSION, draft, _EMPTY)
+
+
+def _distributed(p: EngineProfile) -> tuple[Field, ...]:
+    head = (Field("names", "list[str]"), Field("dtypes", "list[str]"), Field("shapes", "list[list[int]]"), _GROUP)
+    return (*head, _FLUSH, _ABORT, _VERSION, _LOAD, *((_SELECTOR,) if p.selector else ()), _EMPTY)
+
+
+def _checker(p: EngineProfile) -> tuple[Field, ...]:
+    if not p.checker_get:
+        return (Field("action", "str"),)
+    head = (Field("action", "str", "checksum"), Field("allow_quant_error", "bool", False))
+    return (*head, Field("skip_tensor_list", "list[str]?", None), _SELECTOR) if p.selector else head
+
+
+_DISK = (
+    Field("model_path", "str"),
+    _LOAD,
+    _ABORT,
+    _VERSION,
+    Field("is_async", "bool", False),
+    _EMPTY,
+    Field("keep_pause", "bool", False),
+    Field("recapture_cuda_graph", "bool", False),
+    Field("token_step", "int", 0),
+    _FLUSH,
+    Field("manifest", "dict?", None),
+)
+_IPC = (Field("zmq_handles", "dict[str,str]"), _FLUSH, _VERSION, _EMPTY)
+_INIT = (
+    Field("master_address", "str"),
+    Field("master_port", "int"),
+    Field("rank_offset", "int"),
+    Field("world_size", "int"),
+    _GROUP,
+    Field("backend", "str", "nccl"),
+)
+_ABORT_REQ = (
+    Field("abort_all", "bool", False),
+    Field("finished_reason", "dict?", None),
+    Field("abort_message", "str?", None),
+)
+_TAGS = (Field("tags", "list[str]?", None),)
+
+
+def structs(p: EngineProfile) -> dict[str, Struct]:
+    """All request bodies of one version by name.
+
+    Every one starts with `rid` and `http_worker_ipc` (BaseReq, managers/io_struct.py:86@0.5.23).
+    """
+    rid: Kind = "str?" if p.structs == "msgspec" else "rid"
+    base = (Field("rid", rid, None), Field("http_worker_ipc", "str?", None))
+    fields: dict[str, tuple[Field, ...]] = {
+        "PauseGenerationReqInput": (Field("mode", "mode", "abort"),),
+        "ContinueGenerationReqInput": (Field("torch_empty_cache", "bool", True),),
+        "UpdateWeightFromDiskReqInput": _DISK,
+        "UpdateWeightsFromDistributedReqInput": _distributed(p),
+        "UpdateWeightsFromTensorReqInput": _tensor(p),
+        "UpdateWeightsFromIPCReqInput": _IPC,
+        "InitWeightsUpdateGroupReqInput": _INIT,
+        "DestroyWeightsUpdateGroupReqInput": (_GROUP,),
+        "UpdateWeightVersionReqInput": (Field("new_version", "str"), Field("abort_all_requests", "bool", True)),
+        "GetWeightsByNameReqInput": (Field("name", "str"), Field("truncate_size", "int", 100)),
+        "ReleaseMemoryOccupationReqInput": _TAGS,
+        "ResumeMemoryOccupationReqInput": _TAGS,
+        "BeginWeightUpdateReqInput": (_SELECTOR,),
+        "EndWeightUpdateReqInput": (),
+        "CheckWeightsReqInput": _checker(p),
+        "AbortReq": _ABORT_REQ,
+        "SlowDownReqInput": (Field("forward_sleep_time", "float?"),),
+    }
+    return {name: Struct(name, base + own) for name, own in fields.items()}

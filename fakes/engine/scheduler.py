@@ -1,0 +1,386 @@
+"""The scheduler: inbox, event loop, pause, abort, flush. All TP ranks in lockstep behind one object.
+
+Control messages reach it between steps only. A handler that needs I/O is a generator: it yields effects and is resumed
+with their results; until then the scheduler is blocked and does nothing else, as SGLang's single-threaded loop.
+An exception in a handler is a `Crash`: nobody catches it and the engine dies (contract: a scheduler assertion is never an HTTP status).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fakes.engine import messages as m
+from fakes.engine.batching import Batch, Forward
+from fakes.engine.cache import PrefixCache
+from fakes.engine.crash import Crash, crash
+from fakes.engine.memory import Memory
+from fakes.engine.model import Model
+from fakes.engine.profiles import EngineProfile
+from fakes.engine.protocol import Block, Done, Effect, EngineConfig, Observed
+from fakes.engine.request import Req, aborted, eos_ids
+from fakes.engine.weight_update import WeightUpdater
+from fakes.engine.weights import RankWeights
+
+IO = Generator[list[Any], dict[int, Done], Any]
+"""A handler under way: yields I/O effects, gets back what each ended with, returns the reply."""
+
+Send = Callable[[str, Any], None]
+"""Deliver an output to the tokenizer manager: (operation or "batch" / "abort" / "health", payload)."""
+
+
+class Scheduler:
+    """One engine's schedulers, TP ranks in lockstep. `send` delivers to the tokenizer manager, `emit` effects to the front."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        profile: EngineProfile,
+        weights: Mapping[str, np.ndarray],
+        model_config: Mapping[str, Any],
+        *,
+        send: Send,
+        emit: Callable[[Effect], None],
+        next_id: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.profile = profile
+        self.model_config = model_config
+        self._send = send
+        self.emit = emit
+        self.next_id = next_id
+        self.now = 0.0
+        self.inbox: deque[tuple[str, dict[str, Any]]] = deque()
+        self.paused = False
+        self.weight_version = config.weight_version
+        self.ranks = [
+            RankWeights(model_config, rank, config.tp_size, config.dtype, device=config.device)
+            for rank in range(config.tp_size)
+        ]
+        for rank in self.ranks:
+            rank.load(weights.items())
+        self.model = Model(model_config, self.ranks)
+        self.cache = PrefixCache(config.max_total_tokens)
+        self.batch = Batch(
+            self.model,
+            self.cache,
+            max_running=config.max_running_requests,
+            max_tokens=config.max_total_tokens,
+            eos=eos_ids(model_config),
+            seed=config.random_seed,
+            observe=self._observe_request,
+        )
+        self.memory = Memory(self)
+        self.updater = WeightUpdater(self, weights)
+        self.forward: Forward | None = None
+        self._forward_ct = 0
+        self._io: tuple[IO, str, dict[int, Done | None]] | None = None
+        self._pending_flush: tuple[dict[str, Any], float] | None = None
+        self._health_waiting = False
+        self._state: tuple[int, str] = (-1, "")
+        self._frozen_since: float | None = None
+        self._sleep_s = 0.0
+        self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "generate": self._generate,
+            "abort": self._abort,
+            "pause": self._pause,
+            "continue": self._continue,
+            "flush_cache": self._flush_request,
+            "update_weight_version": self._set_version,
+            "server_info": self._internal_state,
+            "slow_down": self._slow_down,
+            **self.memory.handlers(),
+            **self.updater.handlers(),
+        }
+
+    def state_id(self) -> str:
+        """16 hex digits of all parameters of all ranks; computed again only after a change."""
+        version = sum(rank.version for rank in self.ranks)
+        if self._state[0] != version:
+            parts = [rank.state_id() for rank in self.ranks]
+            self._state = (version, parts[0] if len(parts) == 1 else _combine(parts))
+        return self._state[1]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether an I/O effect is outstanding."""
+        return self._io is not None
+
+    def observe(self, name: str, **data: Any) -> None:
+        """Write a core fact."""
+        self.emit(Observed(name, data))
+
+    def _observe_request(self, req: Req, event: str) -> None:
+        self.observe("request", rid=req.rid, event=event)
+
+    def done(self, event: Done) -> None:
+        """The front finished an I/O effect."""
+        if self._io is None or event.id not in self._io[2]:
+            return
+        self._io[2][event.id] = event
+
+    def run(self, now: float) -> bool:
+        """Do all that can be done at `now`; says whether anything was. Raises `Crash`."""
+        self.now = max(self.now, now)
+        progressed = False
+        while True:
+            if self._io is not None:
+                if not self._resume():
+                    return progressed
+                progressed = True
+                continue
+            if self.forward is not None and self._step_done():
+                progressed = True
+                self._ingest_stale()
+                continue
+            if self.forward is not None:
+                return progressed
+            if self.inbox:
+                progressed = True
+                self._handle(*self.inbox.popleft())
+                continue
+            self._check_flush()
+            self._watchdog()
+            if self.paused or not self._launch():
+                return progressed
+            progressed = True
+
+    def next_deadline(self) -> float | None:
+        """When this scheduler next has something to do without being asked."""
+        if self._io is not None:
+            return None
+        times = []
+        if self.forward is not None:
+            times.append(self.forward.done_at)
+        elif self._frozen_since is not None and self.paused and self.batch.running:
+            times.append(self._frozen_since + self.config.watchdog_timeout * 1.5)
+        if self._pending_flush is not None and self.forward is None:
+            times.append(self._pending_flush[1])
+        return min(times, default=None)
+
+    def _ingest_stale(self) -> None:
+        """Messages that came during the step see its batch before it is cleaned up, finished requests included."""
+        for _ in range(len(self.inbox)):
+            if self._io is not None:
+                return
+            self._handle(*self.inbox.popleft())
+
+    def _handle(self, op: str, obj: dict[str, Any]) -> None:
+        outcome = self._handlers[op](obj)
+        if isinstance(outcome, Generator):
+            self._start(outcome, op)
+        elif outcome is not None:
+            self._send(op, outcome)
+
+    def _start(self, io: IO, op: str) -> None:
+        try:
+            effects = next(io)
+        except StopIteration as stop:
+            self._send(op, stop.value)
+        else:
+            self._wait(io, op, effects)
+
+    def _wait(self, io: IO, op: str, effects: Sequence[Any]) -> None:
+        self._io = (io, op, dict.fromkeys(effect.id for effect in effects))
+        for effect in effects:
+            self.emit(effect)
+            self.emit(Block(getattr(effect, "rank", 0), effect.id))
+
+    def _resume(self) -> bool:
+        assert self._io is not None
+        io, op, results = self._io
+        found = {key: value for key, value in results.items() if value is not None}
+        if len(found) < len(results):
+            return False
+        self._io = None
+        try:
+            effects = io.send(found)
+        except StopIteration as stop:
+            self._send(op, stop.value)
+        else:
+            self._wait(io, op, effects)
+        return True
+
+    def _launch(self) -> bool:
+        if not self.batch.waiting and not self.batch.running and not self.batch.last:
+            return False
+        self.memory.check_serving(self.batch)
+        facts = {
+            "released": self.memory.released(),
+            "session_open": self.updater.session is not None,
+            "torn": self.updater.torn,
+        }
+        profile = self.profile
+        self.forward = self.batch.launch(
+            self.now,
+            weights=self.state_id(),
+            prefill_s=profile.prefill_step_s + self._sleep_s,
+            decode_s=profile.decode_step_s + self._sleep_s,
+            facts=facts,
+        )
+        return self.forward is not None
+
+    def _step_done(self) -> bool:
+        forward = self.forward
+        if forward is None or self.now < forward.done_at:
+            return False
+        self.forward = None
+        self._forward_ct += 1
+        reqs = self.batch.complete(forward)
+        for step in forward.steps:
+            self.observe(
+                "serve",
+                rid=step.req.rid,
+                phase=forward.phase,
+                token=step.token,
+                weights=forward.weights,
+                kv=list(step.kv_states),
+                **forward.facts,
+            )
+        items = [self._item(req) for req in reqs if req.should_output()]
+        for req in reqs:
+            if req.finish is not None:
+                self._observe_request(req, "aborted" if req.finish["type"] == "abort" else "finished")
+        if items:
+            self._send("batch", items)
+        if self._health_waiting:
+            self._health_waiting = False
+            self._send("health", None)
+        return True
+
+    def _item(self, req: Req) -> dict[str, Any]:
+        """What one request reports of this step."""
+        visible = req.visible()
+        new, req.sent = visible[req.sent :], len(visible)
+        return {
+            "rid": req.rid,
+            "finish": req.finish,
+            "prompt_tokens": len(req.prompt),
+            "output_ids": new,
+            "completion_tokens": len(visible),
+            "cached_tokens": req.cached_tokens,
+            "num_retractions": req.retractions,
+            "input_rows": req.input_rows,
+            "output_rows": req.output_rows[: len(visible)],
+            "spans": req.spans(self.weight_version) if self.profile.spans and req.finish is not None else None,
+        }
+
+    def _generate(self, obj: dict[str, Any]) -> None:
+        req: Req = obj["req"]
+        if req.health and not self.batch.is_idle():
+            self._health_waiting = True
+            return
+        if any(not 0 <= token < self.model.vocab_size for token in req.prompt):
+            message = m.VOCAB_RANGE if self.config.device == "cpu" else m.VOCAB_ASSERT
+            req.prompt = [self.model.vocab_size if not 0 <= t < self.model.vocab_size else t for t in req.prompt]
+            self.batch.waiting.append(req)
+            if not self.paused:
+                raise crash(message)
+            return
+        self.batch.waiting.append(req)
+        self._observe_request(req, "queued")
+
+    def _abort(self, obj: dict[str, Any]) -> None:
+        """managers/scheduler.py:5675@0.5.23: queued requests go at once, running ones after one more step."""
+        rid, everything = obj["rid"], obj["abort_all"]
+
+        def hit(req: Req) -> bool:
+            return everything or req.rid.startswith(rid)
+
+        for req in [r for r in self.batch.waiting if hit(r)]:
+            self.batch.waiting.remove(req)
+            req.finish = {"type": "abort"}
+            self._observe_request(req, "aborted")
+            spans = req.spans(self.weight_version) if self.profile.spans else None
+            self._send("abort", {"rid": req.rid, "spans": spans, "rows": req.output_rows, "health": req.health})
+        for req in self.batch.in_flight():
+            if req.finish is None and hit(req):
+                req.to_finish = aborted()
+
+    def _pause(self, obj: dict[str, Any]) -> None:
+        """managers/scheduler.py:5817@0.5.23."""
+        self.paused = True
+        if obj["mode"] == "in_place":
+            self._frozen_since = self.now if self.batch.running or self.batch.last else None
+            return
+        self._frozen_since = None
+        self.batch.retract_all()
+
+    def _continue(self, obj: dict[str, Any]) -> None:
+        self.paused = False
+        self._frozen_since = None
+
+    def flush(self) -> bool:
+        """Flush the prefix cache if nothing uses it (managers/scheduler.py:5518@0.5.23)."""
+        ignore = self.paused and self.profile.idle_ignores_queue_when_paused
+        ok = self.batch.is_idle(ignore_waiting=ignore)
+        if ok:
+            self.batch.last, self.batch.last_is_prefill = [], False
+            self.cache.flush()
+        running = len(self.batch.running) or len(self.batch.last)
+        reason = "" if ok else f"#queue-req: {len(self.batch.waiting)}, #running-req: {running}"
+        self.observe("flush", ok=ok, reason=reason)
+        return ok
+
+    def _flush_request(self, obj: dict[str, Any]) -> dict[str, Any] | None:
+        """managers/scheduler_components/flush_wrapper.py@0.5.23: with a timeout the idle test is the strict one."""
+        if self._pending_flush is not None:
+            return {"success": False, "message": m.FLUSH_BUSY.text}
+        timeout = float(obj.get("timeout_s") or 0.0)
+        if timeout <= 0.0 or self.batch.is_idle():
+            return {"success": self.flush(), "message": ""}
+        self._pending_flush = (obj, self.now + timeout)
+        return None
+
+    def _check_flush(self) -> None:
+        if self._pending_flush is None:
+            return
+        if self.batch.is_idle():
+            self._pending_flush = None
+            self._send("flush_cache", {"success": self.flush(), "message": ""})
+        elif self.now >= self._pending_flush[1]:
+            self._pending_flush = None
+            self._send("flush_cache", {"success": False, "message": m.FLUSH_TIMEOUT.text})
+
+    def record_version(self, version: str | None) -> None:
+        """Note a new weight version, and on every live request that has output where it begins (managers/scheduler.py:5636@0.5.23)."""
+        if not self.profile.spans or version is None or version == self.weight_version:
+            return
+        old, self.weight_version = self.weight_version, version
+        for req in self.batch.live():
+            if req.output:
+                req.version_events.append((old, len(req.output)))
+        self.observe("version", owner="scheduler", value=version)
+
+    def _set_version(self, obj: dict[str, Any]) -> dict[str, Any]:
+        self.record_version(obj["new_version"])
+        return {"success": True, "message": ""}
+
+    def _internal_state(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "weight_version": self.weight_version,
+            "max_total_num_tokens": self.config.max_total_tokens,
+            "running": len(self.batch.running),
+            "waiting": len(self.batch.waiting),
+        }
+
+    def _slow_down(self, obj: dict[str, Any]) -> dict[str, Any]:
+        self._sleep_s = float(obj.get("forward_sleep_time") or 0.0)
+        return {"success": True, "message": ""}
+
+    def _watchdog(self) -> None:
+        """An in-place pause that freezes a batch leaves forward_ct still: the hard watchdog kills (utils/watchdog.py:103@0.5.23)."""
+        since = self._frozen_since
+        if since is None or not self.paused or not self.batch.running:
+            return
+        if self.now - since >= self.config.watchdog_timeout * 1.5:
+            raise Crash("Watchdog", f"Scheduler watchdog timeout (watchdog_timeout={self.config.watchdog_timeout:g})")
+
+
+def _combine(parts: Sequence[str]) -> str:
+    import hashlib
+
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
