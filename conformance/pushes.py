@@ -1,4 +1,4 @@
-"""Judges of what a scenario pushed. The recorded request shows digests only; the scenario says beside it what was in it.
+"""Judges of what a scenario pushed. The request shows digests only; the scenario says beside it what was in it.
 
 The harness's fact `push` {kind, seeds} stands right before the update that it speaks of; `kind` is the scenario's name
 for it ("unknown-name"), `seeds` the seeds whose clean answers may be seen after it (empty: none of them).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from conformance.judging import Judge
 from conformance.view import BUCKET, State, states
-from harness.history import Call, History, Refit
+from harness.history import Call, History, Note, Refit
 from harness.rules import Verdict, held, unsupported, violated
 from harness.versions import version_matches
 
@@ -113,17 +113,18 @@ def refit_of(history: History, call: Call) -> Refit | None:
     return None
 
 
-def quarantined(history: History, engine: str, incarnation: int) -> bool:
-    """Whether the client gave this incarnation up, or everything: ENGINE_LOST or TERMINAL."""
-    lost = history.trainer("ENGINE_LOST")
-    if any(n.get("engine") == engine and int(n.get("incarnation", 0)) == incarnation for n in lost):
-        return True
-    return bool(history.trainer("TERMINAL"))
+def quarantined(history: History, part: Part) -> bool:
+    """Whether the client had given this incarnation up, or everything, when the refit ended: ENGINE_LOST or TERMINAL."""
+    return any(_speaks_of(n, part) for n in history.trainer("ENGINE_LOST") if n.pos < part.refit.end_pos) or any(
+        n.pos < part.refit.end_pos for n in history.trainer("TERMINAL")
+    )
 
 
-def set_aside(history: History, engine: str, incarnation: int) -> bool:
+def set_aside(history: History, part: Part) -> bool:
     """Whether the client said that it keeps this incarnation from serving: lost, terminal, or held until a refit."""
-    if quarantined(history, engine, incarnation):
-        return True
-    held_back = history.trainer("ENGINE_HELD")
-    return any(n.get("engine") == engine and int(n.get("incarnation", 0)) == incarnation for n in held_back)
+    held_back = [n for n in history.trainer("ENGINE_HELD") if part.refit.pos < n.pos < part.refit.end_pos]
+    return quarantined(history, part) or any(_speaks_of(n, part) for n in held_back)
+
+
+def _speaks_of(note: Note, part: Part) -> bool:
+    return note.get("engine") == part.engine and int(note.get("incarnation", 0)) == part.incarnation

@@ -22,7 +22,7 @@ Said = tuple[tuple[int, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Sample:
-    """One finished generation: greedy tokens, their log-probabilities (empty where not asked for), and the engine's words."""
+    """One finished generation: greedy tokens, their log-probabilities (empty where not asked for), and meta_info."""
 
     call: Call
     prompt: tuple[int, ...]

@@ -55,8 +55,7 @@ def _made_good(part: Part, name: str, pos: int) -> bool:
 RULES = (
     refit(
         "ERR-1",
-        "A call that failed, by status, by success false or by silence, fails the refit, and the error has the engine's "
-        "words.",
+        "A call that failed, by status, by success false or by silence, fails the refit, and the error says why.",
         each_part(_failure_is_heard),
         ["managers/io_struct.py@0.5.23", "areal-project/AReaL#1444"],
     ),

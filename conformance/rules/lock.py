@@ -91,7 +91,7 @@ def _bounded(part: Part, history: History) -> Finding | bool:
 RULES = (
     refit(
         "LOCK-2",
-        "Every call has a deadline: an update that waits for the engine's lock for ever ends the refit at its deadline.",
+        "Every call has a deadline: an update that waits for the lock for ever ends the refit at its deadline.",
         each_part(_bounded),
         [f"{TCM}:563@0.5.23", "sgl-project/sglang#22754"],
     ),

@@ -101,7 +101,7 @@ def _restored(history: History) -> Verdict:
             continue
         before = state_at(history, part.engine, part.incarnation, part.refit.pos)
         after = state_at(history, part.engine, part.incarnation, part.refit.end_pos)
-        if after.dead or set_aside(history, part.engine, part.incarnation):
+        if after.dead or set_aside(history, part):
             continue
         exercised += part.refit.ok is False
         tried = [c for c in part.op("continue_generation") if c.pos > paused[-1].pos]
@@ -123,7 +123,7 @@ def _confirmed(part: Part, history: History) -> Finding | bool:
     spent = part.refit.end_t - part.refit.t >= 0.9 * float(part.refit.data.get("deadline_s", 60.0))
     if any(c.ok for c in part.op("continue_generation") if c.pos > failed[-1].pos) or after.dead or spent:
         return None
-    if set_aside(history, part.engine, part.incarnation):
+    if set_aside(history, part):
         return None
     return "continue_generation again until it is confirmed", f"given up after {failed[-1].message!r}", str(failed[-1])
 

@@ -136,7 +136,7 @@ RULES = (
     ),
     engine(
         "RANK-53",
-        "Each rank takes its own payload and nobody compares: ranks fed from different sets answer 200 and serve neither.",
+        "Each rank takes its own payload and nobody compares: ranks fed from two sets answer 200 and serve neither.",
         _at_tp_2(every(push_answered("torn-ranks", said(200)), push_gives("torn-ranks"))),
         [f"{WORKER}:200@0.5.23", "observed 0.5.21 on two GPUs"],
     ),

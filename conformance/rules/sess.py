@@ -6,7 +6,7 @@ from conformance.judging import DIES, all_of, answered, every, op, said, session
 from conformance.refits import Finding, Part, each_part, quarantined, where_sessions_exist
 from conformance.rules.make import engine, refit
 from conformance.tokens import changed, unchanged
-from conformance.view import BUCKET, State, acted
+from conformance.view import BUCKET, SESSION_OPS, State, acted
 from harness.history import Call, History
 
 WU = "managers/scheduler_components/weight_updater.py"
@@ -28,19 +28,13 @@ def _buckets_inside(part: Part, history: History) -> Finding | bool:
     if not part.buckets:
         return False
     inside = False
-    last_end = None
     for call in part.calls:
-        if call.op == "begin_weight_update" and acted(call) is not False:
-            inside = True
-        elif call.op == "end_weight_update":
-            if acted(call) is not False:
-                inside, last_end = False, call
+        if call.op in SESSION_OPS and acted(call) is not False:
+            inside = call.op == "begin_weight_update"
         elif call.op == BUCKET and not inside:
             return "a bucket only between begin and end", "a bucket outside a session", str(call)
     if inside and part.refit.ok:
         return "end after the last bucket", "the refit succeeded and never ended its session", str(part.calls[-1])
-    if last_end is not None and last_end.pos < part.buckets[-1].pos:
-        return "end after the last bucket", "end before the last bucket", str(last_end)
     return None
 
 
@@ -60,7 +54,7 @@ def _begins_again(part: Part, history: History) -> Finding | bool:
     failed_before = [r for r in history.refits() if r.index < part.refit.index and r.ok is False]
     if not failed_before or any(c.fault for c in history.during(part.refit).calls_):
         return False
-    if part.refit.ok is False and not quarantined(history, part.engine, part.incarnation):
+    if part.refit.ok is False and not quarantined(history, part):
         refused = [c for c in part.op("begin_weight_update") if not c.ok]
         where = str(refused[-1] if refused else part.calls[-1])
         return "the next fault-free refit succeeds", part.refit.error[:160] or "it failed", where
@@ -82,8 +76,7 @@ RULES = (
     ),
     refit(
         "SESS-4",
-        "One begin and one end per refit and engine, around all buckets, refit after refit: finalising per bucket or not at "
-        "all ruins derived layouts.",
+        "One begin and one end per refit and engine, around all buckets, refit after refit: end finalises layouts.",
         where_sessions_exist(each_part(_once_per_refit)),
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
     ),

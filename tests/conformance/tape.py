@@ -30,7 +30,9 @@ class Tape:
         method: str = "POST",
         fault: str = "",
         dt: float = 0.01,
+        bare: bool = False,
     ) -> int:
+        """`bare`: a request without a body."""
         self.t += dt
         self.next += 1
         self.writer.write(
@@ -42,7 +44,7 @@ class Tape:
                 origin=origin,  # type: ignore[arg-type]
                 op=op,
                 method=method,
-                request={} if request is None else request,
+                request={} if request is None and not bare else request,
                 fault=fault,
             )
         )

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from tests.conformance.judged import breaks, holds, leaves_open
+from tests.conformance.judged_name import kills
+from tests.conformance.judged_rank import A, B, push
+from tests.conformance.tape import Tape
+
+for _kind, _rule in (
+    ("not-base64", "ERR-54"),
+    ("not-a-pickle", "ERR-56"),
+    ("forbidden-global", "ERR-57"),
+    ("unknown-load-format", "ERR-58"),
+    ("wrong-load-format", "ERR-59"),
+    ("empty-list", "ERR-60"),
+):
+    kills(_kind, _rule)
+
+BASE64 = "2 validation errors: Expected base64-encoded bytes"
+
+
+@holds("ERR-53")
+def not_base64() -> Tape:
+    return push("not-base64", 400, A, before=A, message=BASE64)
+
+
+@breaks("ERR-53", "dropped")
+def not_base64_kills() -> Tape:
+    return push("not-base64", None, None)
+
+
+@breaks("ERR-53", "after [2, 2]")
+def not_base64_changes() -> Tape:
+    return push("not-base64", 400, B, before=A, message=BASE64)
+
+
+def failed(error: str, *, op: str = "update_weights_from_tensor", message: str = "Weights are torn") -> Tape:
+    tape = Tape()
+    with tape.refit(error=error):
+        tape.message(op, 400, message, {"a": 1}, origin="sut")
+    return tape
+
+
+@holds("ERR-1")
+def the_engines_words_are_raised() -> Tape:
+    return failed("transfer failed on e0: HTTP 400: Weights are torn")
+
+
+@breaks("ERR-1", "success")
+def failure_is_success() -> Tape:
+    return failed("")
+
+
+@breaks("ERR-1", "unknown error")
+def the_engines_words_are_lost() -> Tape:
+    return failed("unknown error")
+
+
+@leaves_open("ERR-1")
+def a_flush_that_was_granted_later() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("flush_cache", {}, 400, "Flush cache failed.")
+        tape.sut("flush_cache", {}, 200, "Cache flushed.")
+    return tape
+
+
+def death(after: str, status: int | None = None) -> Tape:
+    tape = Tape()
+    tape.call("begin_weight_update", status=None, error="dropped")
+    tape.call("model_info", {}, status, {}, error=after, method="GET")
+    return tape
+
+
+@holds("ERR-51")
+def dead_is_dead() -> Tape:
+    return death("refused")
+
+
+@breaks("ERR-51", "200")
+def dead_answers() -> Tape:
+    return death("", 200)
+
+
+@leaves_open("ERR-51")
+def a_drop_and_nothing_after() -> Tape:
+    tape = Tape()
+    tape.call("begin_weight_update", status=None, error="dropped")
+    return tape
+
+
+def missing_field(status: int) -> Tape:
+    tape = Tape()
+    tape.call("update_weights_from_tensor", {}, status, {"message": "2 validation errors"})
+    return tape
+
+
+@holds("ERR-52")
+def missing_field_is_400() -> Tape:
+    return missing_field(400)
+
+
+@breaks("ERR-52", "422")
+def missing_field_is_422() -> Tape:
+    return missing_field(422)
+
+
+def routes(unknown: int, method: int) -> Tape:
+    tape = Tape()
+    tape.call("no_such_route", {}, unknown, {"detail": "Not Found"})
+    tape.call("pause_generation", {}, method, {"detail": "Method Not Allowed"}, method="GET")
+    return tape
+
+
+@holds("ERR-55")
+def route_and_method() -> Tape:
+    return routes(404, 405)
+
+
+@breaks("ERR-55", "404")
+def method_is_404() -> Tape:
+    return routes(404, 404)
