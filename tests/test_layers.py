@@ -17,7 +17,17 @@ ALLOWED = {
     "real_runs": {"fakes", "harness", "real_runs"},
 }
 HEAVY = {"torch", "fastapi", "uvicorn", "ray", "sglang", "transformers", "httpx"}
-NO_IO_IN_THE_CORE = {"socket", "threading", "asyncio", "time", "subprocess", "multiprocessing", "torch", "os", "pathlib"}
+NO_IO_IN_THE_CORE = {
+    "socket",
+    "threading",
+    "asyncio",
+    "time",
+    "subprocess",
+    "multiprocessing",
+    "torch",
+    "os",
+    "pathlib",
+}
 
 
 def modules(package: str) -> list[Path]:

@@ -67,6 +67,8 @@ def test_no_source_file_outgrows_one_idea():
     big = {
         p: n
         for p in tracked()
-        if p.endswith(".py") and (ROOT / p).exists() and (n := len((ROOT / p).read_text(encoding="utf-8").split("\n"))) > 450
+        if p.endswith(".py")
+        and (ROOT / p).exists()
+        and (n := len((ROOT / p).read_text(encoding="utf-8").split("\n"))) > 450
     }
     assert not big
