@@ -39,7 +39,8 @@ class CheckerRules:
     cuda: whether Tensor.cuda() works. checksum_needs_cuda: up to 0.5.22. consumes_snapshot: a successful compare
     drops it.
     mismatch: "long" adds num_exceed, expect and actual. checksum: False where a version has no such action.
-    role: whether parallelism_info names its role (0.5.21 and later). per_gpu_checksum: not in 0.5.12.post1.
+    role: whether parallelism_info is a list that names roles (0.5.21 and later, miles). per_gpu_checksum: not in
+    0.5.12.post1.
     """
 
     cuda: bool = False
@@ -116,7 +117,7 @@ class WeightChecker:
         out["parallelism_info"] = self._placement()
         return out
 
-    def _placement(self) -> dict[str, Any]:
+    def _placement(self) -> dict[str, Any] | list[dict[str, Any]]:
         rank, size = self.weights.tp_rank, self.weights.tp_size
         placement = {
             "tp_rank": rank,
@@ -128,7 +129,7 @@ class WeightChecker:
             "rank": rank,
             "size": size,
         }
-        return {"role": "target", **placement} if self.rules.role else placement
+        return [{"role": "target", **placement}] if self.rules.role else placement
 
 
 def overall_checksum(checksums: Mapping[str, str]) -> str:
