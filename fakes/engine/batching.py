@@ -1,7 +1,8 @@
 """The running batch: admission, prefill, decode, retraction, and what each token was made of.
 
 A step is computed when it is launched, from the weights of that moment, and takes effect when it is done
-(`Forward.done_at`); messages that arrive meanwhile wait, as they do in SGLang's event loop (managers/scheduler.py:2028@0.5.23).
+(`Forward.done_at`); messages that arrive meanwhile wait, as they do in SGLang's event loop
+(managers/scheduler.py:2028@0.5.23).
 """
 
 from __future__ import annotations

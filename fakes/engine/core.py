@@ -1,8 +1,10 @@
 """The engine core: tokenizer manager, scheduler, and the channel between them, without any I/O.
 
 `step(event, now)` takes what happened and gives back what follows; `next_deadline()` says when to come back. Virtual
-seconds throughout. A scheduler that raised is dead at once, but the engine lives on for the profile's delay: at first the
-HTTP process still answers what needs no scheduler, then its SIGQUIT handler sleeps on the event loop and nothing answers
+seconds throughout. A scheduler that raised is dead at once, but the engine lives on for the profile's delay: at first
+the
+HTTP process still answers what needs no scheduler, then its SIGQUIT handler sleeps on the event loop and nothing
+answers
 (seen: /model_info hangs), then the whole tree is gone (`Die`) and every later event is ignored.
 """
 
@@ -88,7 +90,7 @@ class EngineCore:
         """When a `Tick` is due, or None while nothing happens by itself."""
         if self.dead:
             return None
-        times = []
+        times: list[float | None] = []
         if self._crash is not None:
             times.append(self._dies_at())
         if not self._frozen(self._loop.now):
@@ -190,9 +192,9 @@ class EngineCore:
         if call.method not in route.methods:
             return wrong_method()
         if route.handler == "flush_cache":
-            return self._start(call, route.handler, {"timeout": flush_timeout(route, call.method, call.query)})
+            return self._started(call, route.handler, {"timeout": flush_timeout(route, call.method, call.query)})
         if route.body is None:
-            return self._start(call, route.handler, None)
+            return self._started(call, route.handler, None)
         body = call.body
         if isinstance(body, bytes | bytearray):
             raw = bytes(body)
@@ -204,7 +206,7 @@ class EngineCore:
         fields = parse(self.profile, route, call.method, self._structs[route.body], body)
         if fields is None:
             fields = {f.name: f.default for f in self._structs[route.body].fields}
-        return self._start(call, route.handler, fields)
+        return self._started(call, route.handler, fields)
 
     def _engine_call(self, call: Call) -> Answer | None:
         """A call of `sglang.Engine`: the fields of the request struct, unchecked; unknown ones are a TypeError."""
@@ -214,17 +216,17 @@ class EngineCore:
             name = call.path.lstrip("/")
             return Answer(404, None, value=Raised("AttributeError", f"'Engine' object has no attribute '{name}'"))
         if route.handler == "generate":
-            return self._run_generate(call, build(given), stream=bool(given.get("stream")))
+            return self._generating(call, build(given), stream=bool(given.get("stream")))
         if route.handler == "flush_cache":
-            return self._start(call, route.handler, {"timeout": float(given.get("timeout_s") or 0.0)})
+            return self._started(call, route.handler, {"timeout": float(given.get("timeout_s") or 0.0)})
         if route.body is None:
-            return self._start(call, route.handler, None)
+            return self._started(call, route.handler, None)
         struct = self._structs[route.body]
         known = {f.name: f.default for f in struct.fields}
         for name in given:
             if name not in known:
                 return Answer(500, None, value=Raised("TypeError", f"Unexpected keyword argument '{name}'"))
-        return self._start(call, route.handler, {**known, **given})
+        return self._started(call, route.handler, {**known, **given})
 
     def _generate(self, call: Call, route: Route, body: Any) -> Answer | None:
         if body is None:
@@ -239,10 +241,10 @@ class EngineCore:
                 chunk = {"message": str(refused), "type": "invalid_request_error", "code": 400, "retryable": False}
                 self._effects.append(Token(id=call.id, chunk={"error": chunk}))
                 return Answer(200, None, "empty")
-            return self._run_generate(call, request, stream=True)
-        return self._run_generate(call, build(fields), stream=False)
+            return self._generating(call, request, stream=True)
+        return self._generating(call, build(fields), stream=False)
 
-    def _run_generate(self, call: Call, request: Any, *, stream: bool) -> None:
+    def _generating(self, call: Call, request: Any, *, stream: bool) -> Answer | None:
         states: dict[str, State] = {}
         self._states[call.id] = states
 
@@ -251,9 +253,11 @@ class EngineCore:
                 self._effects.append(Token(id=call.id, chunk=chunk))
 
         self._spawn(call.id, self._controls.generate(request, emit if stream else None, states))
+        return None
 
-    def _start(self, call: Call, handler: str, fields: Any) -> None:
+    def _started(self, call: Call, handler: str, fields: Any) -> Answer | None:
         self._spawn(call.id, self._controls.handlers[handler](fields))
+        return None
 
     def _spawn(self, call_id: int, coro: Any) -> None:
         task: Task[Answer] = self._loop.spawn(coro)

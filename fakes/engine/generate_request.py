@@ -1,7 +1,7 @@
 """The body of /generate: schema, contract gate, and what the tokenizer manager refuses before it sends anything.
 
-Three layers, in SGLang's order: the FastAPI schema (400, ErrorResponse), from 0.5.22 the JSON contract (400, `{"error": text}`,
-entrypoints/api_contract.py:12@0.5.23), then ValueErrors of the tokenizer manager (400, `{"error": {"message": text}}`).
+Three layers, in SGLang's order: the FastAPI schema (400, ErrorResponse), from 0.5.22 the JSON contract
+(400, `{"error": text}`, entrypoints/api_contract.py:12@0.5.23), then ValueErrors of the tokenizer manager (400, `{"error": {"message": text}}`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fakes.engine.validation import Invalid
 
 SAMPLING_FIELDS = (
     "max_new_tokens", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
-    "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens", "n", "json_schema", "regex", "ebnf",
-    "structural_tag", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim",
+    "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens", "n", "json_schema", "regex",
+    "ebnf", "structural_tag", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim",
     "stream_interval", "logit_bias", "sampling_seed", "custom_params", "beam_width", "watermark", "choice",
 )  # fmt: skip
 """sglang/api/v1/api_types.py@0.5.23 _FIELDS_SamplingParams, in its order."""
@@ -112,7 +112,10 @@ def _ids_problem(ids: Any) -> str:
                 return f"row {index}: must be list; got {type(row).__name__}"
             for token in row:
                 if not isinstance(token, int):
-                    return f"row {index}: contains non-int64 element: {type(token).__name__!r} object cannot be interpreted as an integer"
+                    kind = type(token).__name__
+                    return (
+                        f"row {index}: contains non-int64 element: {kind!r} object cannot be interpreted as an integer"
+                    )
         return ""
     for token in ids:
         if not isinstance(token, int):
@@ -199,7 +202,8 @@ def _refuse(message: m.Message, **values: Any) -> ValueError:
 
 
 def build(body: Mapping[str, Any]) -> GenerateRequest:
-    """Split a body into its prompts (managers/io_struct.py normalize_batch_and_arguments). ValueError as SGLang raises it."""
+    """Split a body into its prompts (managers/io_struct.py normalize_batch_and_arguments). ValueError as SGLang
+    raises it."""
     ids, text = body.get("input_ids"), body.get("text")
     if ids is None and text is None:
         raise _refuse(m.NO_INPUT)
@@ -248,7 +252,9 @@ def _rids(rid: Any, count: int, batch: bool) -> list[str | None]:
     return [f"{rid}_{index}" for index in range(count)] if batch else [rid]
 
 
-def prepare(item: Item, context_len: int, input_limit: int, max_req_len: int) -> tuple[list[int], Sampling]:
+def prepare(
+    p: EngineProfile, item: Item, context_len: int, input_limit: int, max_req_len: int
+) -> tuple[list[int], Sampling]:
     """Prompt and sampling of one item, checked as the tokenizer manager does. ValueError as SGLang raises it.
 
     context_len: max_position_embeddings. input_limit, max_req_len: what the scheduler's memory allows, in tokens.
@@ -261,7 +267,7 @@ def prepare(item: Item, context_len: int, input_limit: int, max_req_len: int) ->
     new = sampling.get("max_new_tokens")
     if isinstance(new, int) and given + new > context_len:
         raise _refuse(m.TOO_MANY, limit=context_len, total=given + new, given=given, new=new)
-    parsed = _sampling(sampling)
+    parsed = _sampling(p, sampling)
     if given >= input_limit:
         raise _refuse(m.OVER_LIMIT, given=given, limit=input_limit)
     room = max(max_req_len - given - 1, 0)
@@ -270,11 +276,17 @@ def prepare(item: Item, context_len: int, input_limit: int, max_req_len: int) ->
     return list(item.prompt), parsed
 
 
-def _sampling(given: Mapping[str, Any]) -> Sampling:
+def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
     temperature = given.get("temperature")
     temperature = 1.0 if temperature is None else temperature
     if not (isinstance(temperature, int | float) and math.isfinite(temperature) and temperature >= 0):
-        raise _refuse(m.BAD_TEMPERATURE, value=temperature)
+        known = m.BAD_TEMPERATURE if p.version in m.BAD_TEMPERATURE.versions else m.BAD_TEMPERATURE_12
+        raise _refuse(known, value=temperature)
+    top_p, top_k = given.get("top_p"), given.get("top_k")
+    if top_p is not None and not 0.0 < top_p <= 1.0:
+        raise _refuse(m.BAD_TOP_P, value=top_p)
+    if top_k is not None and top_k != -1 and top_k < 1:
+        raise _refuse(m.BAD_TOP_K, value=top_k)
     new = given.get("max_new_tokens", 128)
     new = 128 if new is None else new
     if new < 0:
@@ -283,8 +295,8 @@ def _sampling(given: Mapping[str, Any]) -> Sampling:
     return Sampling(
         max_new_tokens=int(new),
         temperature=float(temperature),
-        top_p=float(given.get("top_p") or 1.0),
-        top_k=int(given.get("top_k") or -1),
+        top_p=1.0 if top_p is None else float(top_p),
+        top_k=-1 if top_k is None else int(top_k),
         min_new_tokens=int(given.get("min_new_tokens") or 0),
         stop_token_ids=frozenset(stops),
         ignore_eos=bool(given.get("ignore_eos") or False),

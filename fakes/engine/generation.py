@@ -1,6 +1,7 @@
 """/generate in the tokenizer manager: wait for the pause, hold the reader lock for life, collect, stream.
 
-The reader lock is held until the last token of the last prompt was delivered: that is what makes an unpaused update wait
+The reader lock is held until the last token of the last prompt was delivered: that is what makes an unpaused update
+wait
 for every running request (managers/tokenizer_manager.py:939@0.5.23).
 """
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 HEALTH_PREFIX = "HEALTH_CHECK"
 DISCONNECT_POLL_S = 4.0
-"""How often a waiting request looks whether its client is still there (environ.py SGLANG_REQUEST_STATE_WAIT_TIMEOUT)."""
+"""How often a waiting request looks whether its client is still there (environ.py
+SGLANG_REQUEST_STATE_WAIT_TIMEOUT)."""
 
 
 class Aborted(Exception):
@@ -176,7 +178,8 @@ class Generator:
         return state
 
     async def _expand(self, request: GenerateRequest, states: dict[str, State]) -> list[Item]:
-        """Parallel sampling: every prompt once without output, to cache its prefix, then n times (manager.py:2109@0.5.23)."""
+        """Parallel sampling: every prompt once without output, to cache its prefix, then n times
+        (manager.py:2109@0.5.23)."""
         expanded = []
         for item in request.items:
             warm = Item(
@@ -199,7 +202,7 @@ class Generator:
     def _dispatch(self, item: Item, states: dict[str, State], stream: bool) -> None:
         assert item.rid is not None
         limit = self._max_req_len - 5
-        prompt, sampling = prepare(item, self._context_len, limit, self._max_req_len)
+        prompt, sampling = prepare(self._tm.profile, item, self._context_len, limit, self._max_req_len)
         state = states[item.rid]
         state.logprobs = item.logprobs
         self._number += 1

@@ -1,7 +1,7 @@
 """Weight-update groups: init, destroy, and what a receive refuses before anything is sent.
 
-Joining blocks the scheduler thread until every member is there (`Join` is an I/O effect): meanwhile nothing is generated,
-no control call is answered, and health fails (utils/common.py:2859@0.5.23).
+Joining blocks the scheduler thread until every member is there (`Join` is an I/O effect): meanwhile nothing is
+generated, no control call is answered, and health fails (utils/common.py:2859@0.5.23).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Groups:
         return list(self._joined)
 
     def _init(self, obj: dict[str, Any]) -> Generator[list[Any], dict[int, Done], dict[str, Any]]:
-        """model_runner_components/weight_updater.py:112@0.5.23: rank_offset + tp_rank of world_size, trainer is rank 0."""
+        """model_runner_components/weight_updater.py:112@0.5.23: rank_offset + tp_rank of world_size, trainer is rank
+        0."""
         if not obj["group_name"]:
             raise crash(m.EMPTY_GROUP)
         no_nccl = self._s.config.device == "cpu" and obj["backend"] == "nccl"
@@ -95,9 +96,10 @@ def receive_error(
     """
     strict = strict and load_format == "flattened_bucket"
     if strict and not len(names) == len(dtypes) == len(shapes):
-        shorter = len(dtypes) < len(names) or (len(dtypes) == len(names) and len(shapes) < len(names))
-        argument = 2 if len(dtypes) != len(names) else 3
-        return f"zip() argument {argument} is {'shorter' if shorter else 'longer'} than argument{'' if argument == 2 else 's'} 1{'' if argument == 2 else '-2'}"
+        second = len(dtypes) != len(names)
+        shorter = len(dtypes if second else shapes) < len(names)
+        which = "2 is {} than argument 1" if second else "3 is {} than arguments 1-2"
+        return f"zip() argument {which.format('shorter' if shorter else 'longer')}"
     offset = 0
     for name, dtype, shape in zip(names, dtypes, shapes, strict=False):
         if dtype not in DTYPES:

@@ -1,6 +1,7 @@
 """/health, /health_generate, /ready and /ping.
 
-The probe generates one token and looks every second, for 20 s at most, whether *anything* came from the scheduler since it
+The probe generates one token and looks every second, for 20 s at most, whether *anything* came from the scheduler
+since it
 began: a reply to another call counts, and a paused or blocked engine is 503 only after the whole 20 s
 (entrypoints/http_server.py:721-795@0.5.23).
 """

@@ -1,6 +1,7 @@
 """release_memory_occupation and resume_memory_occupation: tags, the memory saver, and what is left of the content.
 
-Without `--enable-memory-saver` (the default) nothing is freed, but the tags are tracked all the same: a tag that was not
+Without `--enable-memory-saver` (the default) nothing is freed, but the tags are tracked all the same: a tag that was
+not
 released cannot be resumed, and the KeyError kills the engine. With it, resumed weights are zeros, as observed on a GPU,
 unless a CPU backup was kept; `strict_memory` poisons them instead, since their content is unspecified.
 """
@@ -22,7 +23,8 @@ ALL_TAGS = ("kv_cache", "weights", "cuda_graph")
 """srt/constants.py@0.5.23. No tags, or an empty list, means all of them; unknown tags are only remembered."""
 
 SAVER_EXIT_S = 1.3
-"""torch_memory_saver ends its process with exit(1); the subprocess watchdog notices within about a second (observed: 6.3 s in all)."""
+"""torch_memory_saver ends its process with exit(1); the subprocess watchdog notices within about a second (observed:
+6.3 s in all)."""
 
 
 class Memory:

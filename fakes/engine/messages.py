@@ -1,7 +1,8 @@
 """Every sentence that an engine says, verbatim, with the versions that say it and where a client sees it.
 
 `catalogue()` lists them all, so that a test can check that nothing is said in a version that does not know it.
-Placeholders are in braces, as in `str.format`. Weights, payloads and the checker keep their own messages beside their code.
+Placeholders are in braces, as in `str.format`. Weights, payloads and the checker keep their own messages beside their
+code.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _TO_20 = tuple(v for v in ORDER if v not in _SESSION)
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One sentence. `channel` is the HTTP status that carries it; raise: the scheduler raises it and the engine dies."""
+    """One sentence. `channel` is the HTTP status that carries it; raise: the scheduler raises it and the engine
+    dies."""
 
     text: str
     versions: tuple[str, ...]
@@ -228,7 +230,8 @@ TOO_LONG = Message(
 )  # fmt: skip
 TOO_MANY = Message(
     "Requested token count exceeds the model's maximum context length of {limit} tokens. "
-    "You requested a total of {total} tokens: {given} tokens from the input messages and {new} tokens for the completion. "
+    "You requested a total of {total} tokens: {given} tokens from the input messages "
+    "and {new} tokens for the completion. "
     "Please reduce the number of tokens in the input messages or the completion to fit within the limit.",
     ALL, "400", "managers/tokenizer_manager.py:1371@0.5.23; observed",
 )  # fmt: skip
@@ -245,8 +248,15 @@ BAD_MAX_TOKENS = Message(
 )
 BAD_TEMPERATURE = Message(
     "temperature must be a non-negative finite number, got {value}.",
-    ALL, "400", "sampling/sampling_params.py:234@0.5.22; observed: 0.5.23",
+    ALL[1:], "400", "sampling/sampling_params.py:234@0.5.22; observed: 0.5.23",
 )  # fmt: skip
+BAD_TEMPERATURE_12 = Message(
+    "temperature must be non-negative, got {value}.", ALL[:1], "400", "sampling/sampling_params.py:123@0.5.12.post1"
+)
+BAD_TOP_P = Message("top_p must be in (0, 1], got {value}.", ALL, "400", "sampling/sampling_params.py:157@0.5.17")
+BAD_TOP_K = Message(
+    "top_k must be -1 (disable) or at least 1, got {value}.", ALL, "400", "sampling/sampling_params.py:162@0.5.17"
+)
 UNKNOWN_SAMPLING = Message(
     "unknown field `{name}`, expected one of {fields}", _FROM_22, "400", "sglang/api/v1/api_types.py@0.5.23; observed"
 )

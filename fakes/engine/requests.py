@@ -1,7 +1,7 @@
 """The request bodies of every version: names, types, defaults, in the order in which they are validated.
 
-A table, nothing else; `validation.py` reads it. Source: managers/io_struct.py (the line of each struct is in `Struct.lines`,
-versions 0.5.12.post1, 0.5.17 to 0.5.23; miles is not among them and takes the fields of 0.5.21 for the session).
+A table, nothing else; `validation.py` reads it. Source: managers/io_struct.py of every version (0.5.12.post1,
+0.5.17 to 0.5.23); miles takes the session fields of 0.5.21.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The HTTP routes by version: methods, handler, auth level, body, and the line that SGLang's 400 texts quote.
 
-A table, nothing else. The line is that of the handler's first decorator in entrypoints/http_server.py; FastAPI prints it
+A table, nothing else. The line is that of the handler's first decorator in entrypoints/http_server.py; FastAPI prints
+it
 in every validation error, so it is part of the body. Versions in column order: 0.5.12.post1, 0.5.17, 0.5.18, 0.5.19,
 0.5.20, 0.5.21, 0.5.22, 0.5.23; 0 where the route does not exist.
 """
@@ -19,7 +20,8 @@ _COLUMNS = ("0.5.12.post1", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One route of one version. `handler` is our operation, `function` SGLang's name for it; `body` names a struct of `requests`."""
+    """One route of one version. `handler` is our operation, `function` SGLang's name for it; `body` names a struct of
+    `requests`."""
 
     path: str
     methods: tuple[str, ...]
@@ -50,7 +52,10 @@ _ROWS: tuple[_Row, ...] = (
     _Row("/health_generate", _GET, "health_generate", "health_generate", "normal", None, _HEALTH),
     _Row("/ready", _GET, "ready", "ready", "normal", None, (0, 0, 0, 0, 662, 692, 698, 714)),
     _Row("/ping", _GET, "ping", "sagemaker_health", "normal", None, (1782, 2003, 2023, 2035, 2048, 2095, 2123, 2190)),
-    _Row("/get_model_info", _GET, "model_info", "get_model_info", "normal", None, (580, 723, 728, 743, 750, 780, 786, 802)),
+    _Row(
+        "/get_model_info", _GET, "model_info", "get_model_info", "normal", None,
+        (580, 723, 728, 743, 750, 780, 786, 802),
+    ),
     _Row("/model_info", _GET, "model_info", "model_info", "normal", None, (590, 733, 738, 753, 760, 790, 796, 812)),
     _Row("/get_weight_version", _GET, "get_weight_version", "weight_version", "normal", None, _DEPRECATED),
     _Row("/weight_version", _GET, "get_weight_version", "weight_version", "normal", None, _DEPRECATED),
@@ -63,7 +68,9 @@ _ROWS: tuple[_Row, ...] = (
         "/generate", ("POST", "PUT"), "generate", "generate_request", "normal", "GenerateReqInput",
         (700, 869, 889, 903, 913, 910, 912, 928),
     ),
-    _Row("/flush_cache", _BOTH, "flush_cache", "flush_cache", "admin", None, (761, 946, 966, 980, 990, 987, 1009, 1025)),
+    _Row(
+        "/flush_cache", _BOTH, "flush_cache", "flush_cache", "admin", None, (761, 946, 966, 980, 990, 987, 1009, 1025),
+    ),
     _Row(
         "/update_weights_from_disk", _POST, "update_weights_from_disk", "update_weights_from_disk", "admin",
         "UpdateWeightFromDiskReqInput", (1039, 1215, 1235, 1249, 1259, 1242, 1265, 1300),
@@ -116,8 +123,14 @@ _ROWS: tuple[_Row, ...] = (
         "/weights_checker", _BOTH, "weights_checker", "check_weights", "admin",
         "CheckWeightsReqInput", (1294, 1486, 1506, 1518, 1528, 1541, 1564, 1599),
     ),
-    _Row("/slow_down", _BOTH, "slow_down", "slow_down", "admin", "SlowDownReqInput", (1306, 1505, 1525, 1537, 1550, 1563, 1586, 1621)),
-    _Row("/abort_request", _POST, "abort_request", "abort_request", "admin", "AbortReq", (1403, 1587, 1607, 1619, 1632, 1662, 1686, 1721)),
+    _Row(
+        "/slow_down", _BOTH, "slow_down", "slow_down", "admin", "SlowDownReqInput",
+        (1306, 1505, 1525, 1537, 1550, 1563, 1586, 1621),
+    ),
+    _Row(
+        "/abort_request", _POST, "abort_request", "abort_request", "admin", "AbortReq",
+        (1403, 1587, 1607, 1619, 1632, 1662, 1686, 1721),
+    ),
     _Row(
         "/pause_generation", _POST, "pause_generation", "pause_generation", "admin",
         "PauseGenerationReqInput", (1458, 1665, 1685, 1697, 1710, 1740, 1764, 1831),

@@ -2,7 +2,8 @@
 
 Control messages reach it between steps only. A handler that needs I/O is a generator: it yields effects and is resumed
 with their results; until then the scheduler is blocked and does nothing else, as SGLang's single-threaded loop.
-An exception in a handler is a `Crash`: nobody catches it and the engine dies (contract: a scheduler assertion is never an HTTP status).
+An exception in a handler is a `Crash`: nobody catches it and the engine dies (contract: a scheduler assertion is
+never an HTTP status).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Send = Callable[[str, Any], None]
 
 
 class Scheduler:
-    """One engine's schedulers, TP ranks in lockstep. `send` delivers to the tokenizer manager, `emit` effects to the front."""
+    """One engine's schedulers, TP ranks in lockstep. `send` delivers to the tokenizer manager, `emit` effects to the
+    front."""
 
     def __init__(
         self,
@@ -346,7 +348,8 @@ class Scheduler:
             self._send("flush_cache", {"success": False, "message": m.FLUSH_TIMEOUT.text})
 
     def record_version(self, version: str | None) -> None:
-        """Note a new weight version, and on every live request that has output where it begins (managers/scheduler.py:5636@0.5.23)."""
+        """Note a new weight version, and on every live request that has output where it begins
+        (managers/scheduler.py:5636@0.5.23)."""
         if not self.profile.spans or version is None or version == self.weight_version:
             return
         old, self.weight_version = self.weight_version, version
@@ -372,7 +375,8 @@ class Scheduler:
         return {"success": True, "message": ""}
 
     def _watchdog(self) -> None:
-        """An in-place pause that freezes a batch leaves forward_ct still: the hard watchdog kills (utils/watchdog.py:103@0.5.23)."""
+        """An in-place pause that freezes a batch leaves forward_ct still: the hard watchdog kills
+        (utils/watchdog.py:103@0.5.23)."""
         since = self._frozen_since
         if since is None or not self.paused or not self.batch.running:
             return

@@ -135,7 +135,8 @@ class TokenizerManager:
         self.send("abort", {"rid": rid, "abort_all": abort_all})
 
     async def pause_generation(self, mode: str = "abort") -> None:
-        """managers/tokenizer_manager.py:2267@0.5.23. abort holds the condition until no request is left, in steps of 1 s."""
+        """managers/tokenizer_manager.py:2267@0.5.23. abort holds the condition until no request is left, in steps of
+        1 s."""
         async with self.pause_cond:
             self.is_pause = True
             self.observe("pause", state="paused", mode=mode)
@@ -157,7 +158,8 @@ class TokenizerManager:
             self.pause_cond.notify_all()
 
     async def _gated(self, op: str, obj: dict[str, Any]) -> Any:
-        """Paused: call at once, holding the condition. Not paused: call as the only writer, after all running requests."""
+        """Paused: call at once, holding the condition. Not paused: call as the only writer, after all running
+        requests."""
         communicator = self.communicator(op)
         async with self.pause_cond:
             paused = self.is_pause
@@ -201,7 +203,8 @@ class TokenizerManager:
         return self._versioned(obj, *_result(await self._gated("update_weights_from_ipc", obj)))
 
     async def update_weights_from_disk(self, obj: dict[str, Any]) -> tuple[bool, str, int]:
-        """Looks at the pause but lets go of the condition before the call (managers/tokenizer_manager.py:2288@0.5.23)."""
+        """Looks at the pause but lets go of the condition before the call
+        (managers/tokenizer_manager.py:2288@0.5.23)."""
         if obj.get("load_format") is None:
             obj = {**obj, "load_format": self.load_format}
         if obj.get("abort_all_requests"):
@@ -278,8 +281,6 @@ class TokenizerManager:
         ranks = reply["payload"]
         if ranks is None:
             return reply["success"], reply["message"], None, None
-        if self.profile.parallelism_info == "list":
-            ranks = [{**rank, "parallelism_info": [rank["parallelism_info"]]} for rank in ranks]
         if self.profile.parallelism_info == "raw":
             return reply["success"], reply["message"], ranks[:1], None
         total = checker.engine_checksum([rank["per_gpu_checksum"] for rank in ranks])

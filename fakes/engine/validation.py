@@ -1,9 +1,13 @@
 """What FastAPI and pydantic say to a request body: the fields, or a 400 with their exact text.
 
-Valid bodies of plain JSON types pass a short check here. Everything else (wrong types, lax coercions such as "true" for a
-bool, missing fields) goes to pydantic-core itself, imported when needed, over a schema of the same shape as SGLang's: up to
-0.5.12 a pydantic dataclass, from 0.5.17 a union of is-instance and a typed dict (utils/msgspec_utils.py:70@0.5.23), which
-is why two errors come for one mistake. SGLang turns FastAPI's 422 into a 400 with the text twice (entrypoints/http_server.py:635-692@0.5.23).
+Valid bodies of plain JSON types pass a short check here. Everything else (wrong types, lax coercions such as "true"
+for a
+bool, missing fields) goes to pydantic-core itself, imported when needed, over a schema of the same shape as SGLang's:
+up to
+0.5.12 a pydantic dataclass, from 0.5.17 a union of is-instance and a typed dict (utils/msgspec_utils.py:70@0.5.23),
+which
+is why two errors come for one mistake. SGLang turns FastAPI's 422 into a 400 with the text twice
+(entrypoints/http_server.py:635-692@0.5.23).
 """
 
 from __future__ import annotations

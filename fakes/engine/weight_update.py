@@ -47,7 +47,8 @@ class Session:
 
 
 class Wholeness:
-    """Whether the weights are known to be a mixture: after a failed load or a resume, until every name was sent again."""
+    """Whether the weights are known to be a mixture: after a failed load or a resume, until every name was sent
+    again."""
 
     def __init__(self, hf_names: Iterable[str], device_names: Iterable[str]) -> None:
         self._hf, self._device = frozenset(hf_names), frozenset(device_names)
