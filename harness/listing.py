@@ -21,6 +21,8 @@ def print_rules() -> None:
     for rules in book.families().values():
         for rule in rules:
             plants = " ".join(p.id for p in book.plants_of(rule.id)) or "none"
+            mutants = len(book.mutants_of(rule.id))
+            plants += f" +{mutants} mutants" if mutants else ""
             count = str(len(book.scenarios_of(rule.id)))
             table.add_row(rule.id, rule.level, rule.side, rule.versions or "all", count, plants, _flat(rule.text))
     console = _console(Console)
@@ -29,7 +31,7 @@ def print_rules() -> None:
     proved = f", {unproved} without a plant" if unproved else ""
     console.print(
         f"{len(book.rules)} rules in {len(book.families())} families, {len(book.scenarios)} scenarios, "
-        f"{len(book.plants)} plants{proved}"
+        f"{len(book.plants)} plants, {len(book.mutants)} mutants{proved}"
     )
 
 

@@ -47,10 +47,11 @@ class Suite:
 
 @dataclass
 class Book(RuleBook):
-    """All rules, scenarios and plants that are installed."""
+    """All rules, scenarios, plants and mutants that are installed. Mutants are those of `harness.mutate`."""
 
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     plants: dict[str, Plant] = field(default_factory=dict)
+    mutants: dict[str, Any] = field(default_factory=dict)
     _suites: dict[str, str] = field(default_factory=dict)
 
     def add_suite(self, suite: Suite) -> None:
@@ -62,12 +63,13 @@ class Book(RuleBook):
                 raise ValueError(f"scenario {scenario.id} is defined twice")
             self.scenarios[scenario.id] = scenario
 
-    def add_plants(self, plants: Iterable[Plant]) -> None:
-        """Take in plants; ValueError when an id is taken."""
-        for plant in plants:
-            if plant.id in self.plants:
-                raise ValueError(f"plant {plant.id} is defined twice")
-            self.plants[plant.id] = plant
+    def add_plants(self, defects: Iterable[Any]) -> None:
+        """Take in plants and mutants; ValueError when an id is taken."""
+        for defect in defects:
+            kept: dict[str, Any] = self.plants if isinstance(defect, Plant) else self.mutants
+            if defect.id in self.plants or defect.id in self.mutants:
+                raise ValueError(f"plant or mutant {defect.id} is defined twice")
+            kept[defect.id] = defect
 
     def suite_of(self, rule_id: str) -> str:
         """The name of the suite that a rule came with."""
@@ -80,6 +82,10 @@ class Book(RuleBook):
     def plants_of(self, rule_id: str) -> list[Plant]:
         """The plants that the rule must catch."""
         return [p for p in self.plants.values() if rule_id in p.breaks]
+
+    def mutants_of(self, rule_id: str) -> list[Any]:
+        """The mutants that the rule must catch."""
+        return [m for m in self.mutants.values() if rule_id in m.breaks]
 
     def defects(self) -> list[str]:
         """What does not fit together, one line each: empty for a sound book."""
@@ -111,8 +117,10 @@ class Book(RuleBook):
         for p in self.plants.values():
             if not p.breaks:
                 yield f"plant {p.id} breaks no rule"
-            for rule in sorted(p.breaks - self.rules.keys()):
-                yield f"plant {p.id} breaks rule {rule}, which does not exist"
+        for kind, defects in (("plant", self.plants), ("mutant", self.mutants)):
+            for defect in defects.values():
+                for rule in sorted(defect.breaks - self.rules.keys()):
+                    yield f"{kind} {defect.id} breaks rule {rule}, which does not exist"
 
 
 def _specifier_defect(owner: str, specifier: str) -> Iterable[str]:
@@ -169,10 +177,12 @@ def _called(point: EntryPoint, found: Any) -> Any:
         raise UsageError(f"entry point {point.group}: {point.name} = {point.value} fails: {error}") from error
 
 
-def _made_many(point: EntryPoint) -> list[Plant]:
+def _made_many(point: EntryPoint) -> list[Any]:
     found = load_point(point)
     plants = list(_called(point, found) if callable(found) else found)
     for plant in plants:
-        if not isinstance(plant, Plant):
-            raise UsageError(f"entry point {point.group}: {point.name} = {point.value} gives {plant!r}, not a Plant")
+        if not all(hasattr(plant, name) for name in ("id", "breaks", "origin")):
+            raise UsageError(
+                f"entry point {point.group}: {point.name} = {point.value} gives {plant!r}, no plant or mutant"
+            )
     return plants
