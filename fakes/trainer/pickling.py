@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,56 +37,69 @@ class Object:
 def dumps(value: Any) -> bytes:
     """A protocol 4 pickle of None, bool, int, float, str, bytes, tuple, list, dict and the three above. TypeError
     for the rest."""
-    out = bytearray(pickle.PROTO + b"\x04")
-    _write(out, value)
-    out += pickle.STOP
-    return bytes(out)
+    writer = _Writer()
+    writer.write(value)
+    return bytes(writer.out + pickle.STOP)
 
 
-def _write(out: bytearray, value: Any) -> None:
-    match value:
-        case None:
-            out += pickle.NONE
-        case bool():
-            out += pickle.NEWTRUE if value else pickle.NEWFALSE
-        case int():
-            data = pickle.encode_long(value)
-            out += pickle.LONG1 + bytes([len(data)]) + data
-        case float():
-            out += pickle.BINFLOAT + struct.pack(">d", value)
-        case str():
-            data = value.encode("utf-8", "surrogatepass")
-            out += pickle.BINUNICODE + struct.pack("<I", len(data)) + data
-        case bytes():
-            out += pickle.BINBYTES8 + struct.pack("<Q", len(value)) + value
-        case tuple():
-            out += pickle.MARK
-            for item in value:
-                _write(out, item)
-            out += pickle.TUPLE
-        case list():
-            out += pickle.EMPTY_LIST + pickle.MARK
-            for item in value:
-                _write(out, item)
-            out += pickle.APPENDS
-        case dict():
-            out += pickle.EMPTY_DICT + pickle.MARK
-            for key, item in value.items():
-                _write(out, key)
-                _write(out, item)
-            out += pickle.SETITEMS
-        case Global(module, name):
-            _write(out, module)
-            _write(out, name)
-            out += pickle.STACK_GLOBAL
-        case Reduce(function, args):
-            _write(out, function)
-            _write(out, args)
-            out += pickle.REDUCE
-        case Object(cls, state):
-            _write(out, cls)
-            out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
-            _write(out, state)
-            out += pickle.BUILD
-        case _:
-            raise TypeError(f"{type(value).__name__} cannot travel in a payload")
+class _Writer:
+    """Strings and globals are written once and then taken from the memo."""
+
+    def __init__(self) -> None:
+        self.out = bytearray(pickle.PROTO + b"\x04")
+        self._memo: dict[str | Global, int] = {}
+
+    def write(self, value: Any) -> None:
+        out = self.out
+        match value:
+            case None:
+                out += pickle.NONE
+            case bool():
+                out += pickle.NEWTRUE if value else pickle.NEWFALSE
+            case int():
+                data = pickle.encode_long(value)
+                out += pickle.LONG1 + bytes([len(data)]) + data
+            case float():
+                out += pickle.BINFLOAT + struct.pack(">d", value)
+            case str():
+                if not self._recall(value):
+                    data = value.encode("utf-8", "surrogatepass")
+                    out += pickle.BINUNICODE + struct.pack("<I", len(data)) + data
+                    self._memoize(value)
+            case bytes():
+                out += pickle.BINBYTES8 + struct.pack("<Q", len(value)) + value
+            case tuple():
+                self._all(pickle.MARK, value, pickle.TUPLE)
+            case list():
+                self._all(pickle.EMPTY_LIST + pickle.MARK, value, pickle.APPENDS)
+            case dict():
+                flat = (part for item in value.items() for part in item)
+                self._all(pickle.EMPTY_DICT + pickle.MARK, flat, pickle.SETITEMS)
+            case Global(module, name):
+                if not self._recall(value):
+                    self._all(b"", (module, name), pickle.STACK_GLOBAL)
+                    self._memoize(value)
+            case Reduce(function, args):
+                self._all(b"", (function, args), pickle.REDUCE)
+            case Object(cls, state):
+                self._all(b"", (cls,), pickle.EMPTY_TUPLE + pickle.NEWOBJ)
+                self._all(b"", (state,), pickle.BUILD)
+            case _:
+                raise TypeError(f"{type(value).__name__} cannot travel in a payload")
+
+    def _all(self, before: bytes, items: Iterable[Any], after: bytes) -> None:
+        self.out += before
+        for item in items:
+            self.write(item)
+        self.out += after
+
+    def _recall(self, value: str | Global) -> bool:
+        index = self._memo.get(value)
+        if index is None:
+            return False
+        self.out += pickle.LONG_BINGET + struct.pack("<I", index)
+        return True
+
+    def _memoize(self, value: str | Global) -> None:
+        self._memo[value] = len(self._memo)
+        self.out += pickle.MEMOIZE
