@@ -1,0 +1,81 @@
+"""Controls of a session: a function compiled again unchanged must survive, one that only raises must be noticed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.mutate.baseline import Baseline
+from harness.mutate.child import Report
+from harness.mutate.program import Program
+from harness.mutate.sites import placed
+from harness.mutate.source import Function, Source
+
+IDENTITIES = 3
+
+
+@dataclass
+class Control:
+    """One control: `expect` is "survived" or "noticed"."""
+
+    id: str
+    expect: str
+    apply: Callable[[], None]
+    checks: list[int]
+    report: Report | None = None
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with this session, or ""."""
+        if self.report is None:
+            return ""
+        if self.expect == "survived" and self.report.ending != "survived":
+            return f"{self.id}: unchanged code did not survive ({self.report.ending}: {self.report.text})"
+        if self.expect == "noticed" and self.report.ending == "survived":
+            return f"{self.id}: a function that only raises was not noticed by {len(self.checks)} checks"
+        return ""
+
+
+def plan(program: Program, baseline: Baseline) -> list[Control]:
+    """Identity controls on the functions that most checks run through, and one forced failure on the first of them."""
+    found: list[tuple[int, Source, Function, list[int]]] = []
+    for source in program.sources.values():
+        for function in source.functions:
+            body: Any = function.node.body[0]
+            checks = baseline.covering(str(source.path), range(body.lineno, function.end_line + 1))
+            if checks and function not in program.dead:
+                found.append((len(checks), source, function, checks))
+    found.sort(key=lambda f: -f[0])
+    out = [
+        Control(f"identity {s.name}:{f.qualname}", "survived", _swap(program, s, f, f.node), checks)
+        for _, s, f, checks in found[:IDENTITIES]
+    ]
+    for _, source, function, checks in found[:1]:
+        failing: Any = type(function.node)(
+            **{name: getattr(function.node, name) for name in function.node._fields if hasattr(function.node, name)}
+        )
+        raised = ast.parse("raise RuntimeError('forced failure')").body[0]
+        failing.body = [placed(_bare(raised), function.node.body[0]), *function.node.body]
+        ast.copy_location(failing, function.node)
+        out.append(
+            Control(
+                f"forced failure {source.name}:{function.qualname}",
+                "noticed",
+                _swap(program, source, function, failing),
+                checks,
+            )
+        )
+    return out
+
+
+def _bare(node: Any) -> Any:
+    for part in ast.walk(node):
+        for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
+            part.__dict__.pop(name, None)
+    return node
+
+
+def _swap(program: Program, source: Source, function: Function, node: Any) -> Callable[[], None]:
+    return lambda: program.swap(source, function, node)

@@ -1,0 +1,160 @@
+"""pytest items as checks: collected once, run through pytest's own hooks, without building a report.
+
+The whole session runs inside `pytest_runtestloop`, so that configuration, fixtures and plugins are exactly pytest's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from harness.mutate.budget import BudgetSpent
+from harness.mutate.checks import Check, Finding, one_line
+from harness.mutate.source import TargetError
+
+T = TypeVar("T")
+HOT_EXAMPLES = 25
+_OPTIONS = ("-s", "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:randomly", "-p", "no:xdist")
+
+
+class PytestCheck:
+    """One collected item."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.id = item.nodeid
+        self.path = str(item.path)
+        self.rules = frozenset(str(a) for m in item.iter_markers("rules") for a in m.args)
+
+    def run(self) -> list[Finding]:
+        """Set up, call and tear down the item; fixtures of wider scope stay for the next one."""
+        item = self.item
+        hook = item.ihook
+        session: Any = item.session
+        found: list[Finding] = []
+        session._setupstate.teardown_exact(item)
+        try:
+            hook.pytest_runtest_setup(item=item)
+            item.__dict__.pop("_excinfo", None)
+            hook.pytest_runtest_call(item=item)
+            failed = item.__dict__.pop("_excinfo", None)  # where unittest cases leave what they caught
+            if failed:
+                found.append(self._finding(failed[0].value))
+        except Exception as error:
+            found.append(self._finding(error))
+        except (pytest.skip.Exception, pytest.exit.Exception):
+            pass
+        except (BudgetSpent, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # pytest calls these failures too: SystemExit, a deadlock, its own Failed
+            found.append(self._finding(error))
+        try:
+            hook.pytest_runtest_teardown(item=item, nextitem=item.parent)
+        except Exception as error:
+            found.append(self._finding(error))
+        return found
+
+    def _finding(self, error: BaseException) -> Finding:
+        return Finding(next(iter(sorted(self.rules)), ""), one_line(error))
+
+
+class PytestChecks:
+    """All items of a session, and what a child of the warm process must do before and after running some of them."""
+
+    def __init__(self, session: pytest.Session, scratch: Path) -> None:
+        self.session = session
+        self.checks: list[Check] = [PytestCheck(item) for item in session.items]
+        self._scratch = scratch
+
+    def enter(self) -> None:
+        """Give this process temporary folders of its own."""
+        factory = getattr(self.session.config, "_tmp_path_factory", None)
+        if factory is not None:
+            own = self._scratch / str(os.getpid())
+            own.mkdir(exist_ok=True)
+            factory._basetemp = own
+
+    def close(self) -> None:
+        """Tear down every fixture that is still up."""
+        state: Any = self.session._setupstate
+        state.teardown_exact(None)
+
+
+def hasten(items: Sequence[pytest.Item], examples: int = HOT_EXAMPLES) -> None:
+    """Make Hypothesis tests stop at the first failure: few examples, always the same, no shrinking, no database."""
+    try:
+        from hypothesis import HealthCheck, Phase, settings
+    except ImportError:
+        return
+
+    def quick(old: Any) -> Any:
+        return settings(
+            old,
+            max_examples=min(old.max_examples, examples),
+            phases=[Phase.explicit, Phase.generate],
+            derandomize=True,
+            database=None,
+            deadline=None,
+            print_blob=False,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+
+    done: set[int] = set()
+    for item in items:
+        obj = getattr(item, "obj", None)
+        function: Any = getattr(obj, "__func__", obj)
+        if hasattr(function, "_hypothesis_state_machine_class"):
+            cls: Any = getattr(item, "cls", None)
+            if cls is not None and id(cls) not in done:
+                done.add(id(cls))
+                cls.settings = quick(cls.settings)
+        elif hasattr(function, "_hypothesis_internal_use_settings") and id(function) not in done:
+            done.add(id(function))
+            function._hypothesis_internal_use_settings = quick(function._hypothesis_internal_use_settings)
+
+
+def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bool = True) -> T:
+    """Collect with pytest and call `use` inside its session; TargetError when nothing can be collected."""
+    got: list[T] = []
+    scratch = Path(tempfile.mkdtemp(prefix="refitcheck-mutate-"))
+
+    class Loop:
+        error: BaseException | None = None
+        broken: tuple[str, ...] = ()
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_collectreport(self, report: Any) -> None:
+            if report.failed:
+                self.broken += (str(report.nodeid or report.longrepr).splitlines()[0],)
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            if self.broken:
+                return True
+            if hot:
+                hasten(session.items)
+            try:
+                got.append(use(PytestChecks(session, scratch)))
+            except BaseException as error:
+                self.error = error
+            return True
+
+    loop = Loop()
+    try:
+        code = pytest.main([*_OPTIONS, *args], plugins=[loop])
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if loop.error is not None:
+        raise loop.error
+    if loop.broken:
+        raise TargetError(f"tests do not collect: {', '.join(loop.broken[:3])}")
+    if not got:
+        raise TargetError(f"pytest collected nothing from {' '.join(args) or 'here'} (exit {int(code)})")
+    return got[0]

@@ -1,0 +1,322 @@
+"""One mutation session in the warm process: baseline, controls, mutants, survivors again, results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.mutate import cache, controls, scout
+from harness.mutate.baseline import Baseline
+from harness.mutate.cache import Cache
+from harness.mutate.checks import Check, one_line
+from harness.mutate.child import Job, Report, Step
+from harness.mutate.equivalent import Equivalents
+from harness.mutate.mutant import Mutant, Result
+from harness.mutate.pool import Pool
+from harness.mutate.program import Program
+from harness.mutate.sites import Site
+from harness.mutate.source import TargetError
+
+
+class CheckHost(Protocol):
+    """The collected checks, and what a child does before and after it runs some."""
+
+    checks: list[Check]
+
+    def enter(self) -> None:
+        """Prepare this process, a fresh child, for running checks."""
+        ...
+
+    def close(self) -> None:
+        """Stop what is still running."""
+        ...
+
+
+class Screen(Protocol):
+    """Who is told how the session goes (a progress bar, or nobody)."""
+
+    def phase(self, name: str, total: int) -> None:
+        """A new phase begins."""
+        ...
+
+    def running(self, ids: Sequence[str]) -> None:
+        """These run now."""
+        ...
+
+    def done(self, result: Result | None = None) -> None:
+        """One more is finished."""
+        ...
+
+    def line(self, text: str) -> None:
+        """Something to tell the user."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session is to do. `budget_s` stops handing out mutants after that many seconds of wall time (0: never).
+
+    `rerun(mutants, done)` runs survivors again in fresh interpreters; None leaves that out.
+    """
+
+    mutants: Sequence[Mutant]
+    workers: int = 1
+    everything: bool = False
+    use_cache: bool = True
+    budget_s: float = 0.0
+    equivalents: Equivalents = field(default_factory=Equivalents)
+    rerun: Callable[[list[tuple[Mutant, list[str]]]], dict[str, Report]] | None = None
+    touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
+    extra: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """All results, in the order of the plan, and what was learned on the way."""
+
+    results: list[Result]
+    baseline: Baseline
+    checks: Sequence[Check]
+    controls: list[controls.Control]
+    seconds: float
+    mutating_s: float = 0.0
+    workers: int = 1
+    interrupted: bool = False
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rules(self) -> list[str]:
+        """All rules that some check judges."""
+        return sorted({r for c in self.checks for r in c.rules})
+
+
+class Session:
+    """Runs a plan against a program and its checks."""
+
+    def __init__(self, program: Program, host: CheckHost, plan: Plan, screen: Screen) -> None:
+        self._program, self._host, self._plan, self._screen = program, host, plan, screen
+        self._notes: list[str] = []
+
+    def run(self) -> Outcome:
+        """Everything. KeyboardInterrupt is kept: the outcome then holds what was finished."""
+        started = time.monotonic()
+        self._program.prepare()
+        checks = self._host.checks
+        store = self._cache()
+        baseline = self._baseline(store)
+        for i, measured in enumerate(baseline.measured):
+            if measured.findings:
+                self._note(f"not used, it fails unmutated: {checks[i].id}: {measured.findings[0].text}")
+        if not any(baseline.usable(i) for i in range(len(checks))):
+            raise TargetError(f"target without tests: none of {len(checks)} checks holds on unmutated code")
+        if self._program.sources and not any(baseline.lines):
+            raise TargetError(f"target without tests: no check runs a line of {', '.join(self._program.sources)}")
+        outcome = Outcome([], baseline, checks, [], 0.0, workers=self._plan.workers, notes=self._notes)
+        try:
+            self._controls(outcome)
+            if not any(c.wrong for c in outcome.controls):
+                self._mutants(outcome, store)
+                self._again(outcome, store)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+        finally:
+            store.close()
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self._screen.line(text)
+
+    def _cache(self) -> Cache:
+        sources = self._program.sources
+        paths = {*(c.path for c in self._host.checks), *(str(s.path) for s in sources.values())}
+        roots = {name.partition(".")[0] for name in sources} | {"fakes", "harness", "conformance"}
+        extra = [*self._plan.extra, *(c.id for c in self._host.checks)]
+        print_ = cache.fingerprint(paths, roots, extra) if self._plan.use_cache else ""
+        return Cache(print_, self._note, enabled=self._plan.use_cache)
+
+    def _baseline(self, store: Cache) -> Baseline:
+        key = cache.key("baseline", sorted(self._program.sources), [c.id for c in self._host.checks])
+        known = store.get(key)
+        if known is not None:
+            baseline = Baseline.load(known)
+            scout.warm_up(baseline)
+            return baseline
+        self._screen.phase("baseline", len(self._host.checks))
+        baseline = scout.baseline(
+            self._host.checks,
+            list(self._program.sources.values()),
+            self._program.budget,
+            self._host.enter,
+            self._host.close,
+            lambda done: self._screen.running([self._host.checks[done].id] if done >= 0 else []),
+        )
+        store.put(key, baseline.dump())
+        return baseline
+
+    def _pool(self) -> Pool:
+        return Pool(self._host.checks, self._program.budget, self._plan.workers, self._host.enter, self._host.close)
+
+    def _controls(self, outcome: Outcome) -> None:
+        """Identity mutants must survive, a forced failure must be noticed; else nothing here is worth anything."""
+        planned = controls.plan(self._program, outcome.baseline)
+        self._screen.phase("controls", len(planned))
+        jobs = {c.id: Job(c.id, c.apply, self._steps(c.checks, outcome.baseline)) for c in planned}
+        by_id = {c.id: c for c in planned}
+        for job, report in self._pool().run(jobs.values(), self._screen.running):
+            control = by_id[job.id]
+            control.report = report
+            outcome.controls.append(control)
+            self._screen.done()
+
+    def _steps(self, checks: Iterable[int], baseline: Baseline) -> tuple[Step, ...]:
+        return tuple(Step(i, m.steps, m.cpu, m.seconds) for i in checks for m in (baseline.measured[i],))
+
+    def select(self, mutant: Mutant, baseline: Baseline) -> tuple[list[int], int]:
+        """The checks for a mutant, declared rules first, then fastest first; and how many are declared."""
+        declared = [i for i, c in enumerate(self._host.checks) if c.rules & mutant.breaks and baseline.usable(i)]
+        declared.sort(key=lambda i: (baseline.measured[i].cpu, i))
+        op: Any = mutant.op
+        if isinstance(op, Site):
+            others = baseline.covering(str(op.source.path), op.lines)
+        else:
+            source = self._program.sources.get(mutant.module)
+            functions = [f for f in source.functions if f.qualname == mutant.qualname] if source else []
+            if source and functions:
+                lines = range(functions[-1].line + 1, functions[-1].end_line + 1)
+                others = baseline.covering(str(source.path), lines)
+            else:
+                others = sorted(
+                    (i for i in range(len(self._host.checks)) if baseline.usable(i)),
+                    key=lambda i: (baseline.measured[i].cpu, i),
+                )
+        return [*declared, *(i for i in others if i not in set(declared))], len(declared)
+
+    def _mutants(self, outcome: Outcome, store: Cache) -> None:
+        baseline, plan = outcome.baseline, self._plan
+        jobs: list[Job] = []
+        results: dict[str, Result] = {}
+        keys: dict[str, str] = {}
+        for mutant in plan.mutants:
+            order, declared = self.select(mutant, baseline)
+            if plan.touched is not None and not plan.touched(mutant, [self._host.checks[i] for i in order]):
+                outcome.skipped += 1
+                continue
+            result = describe(mutant, [self._host.checks[i].id for i in order])
+            results[mutant.id] = result
+            reason = plan.equivalents.reason(mutant)
+            keys[mutant.id] = self._key(mutant, result)
+            known = store.get(keys[mutant.id])
+            if reason:
+                result.verdict, result.detail = "equivalent", reason
+            elif not order:
+                result.verdict = "not covered"
+            elif known is not None:
+                restore(result, known)
+            else:
+                steps = self._steps(order, baseline)
+                jobs.append(
+                    Job(mutant.id, _applier(mutant, self._program), steps, mutant.breaks, declared, plan.everything)
+                )
+        order_of = {mutant.id: n for n, mutant in enumerate(plan.mutants)}
+        self._screen.phase("mutants", len(jobs))
+        started = time.monotonic()
+        deadline = started + plan.budget_s if plan.budget_s else None
+
+        def within(all_jobs: list[Job]) -> Iterable[Job]:
+            for job in all_jobs:
+                if deadline is not None and time.monotonic() > deadline:
+                    return
+                yield job
+
+        ended = set()
+        try:
+            for job, report in self._pool().run(within(jobs), self._screen.running):
+                result = results[job.id]
+                fill(result, report, self._host.checks)
+                ended.add(job.id)
+                store.put(keys[job.id], dump(result))
+                self._screen.done(result)
+        finally:
+            outcome.mutating_s = time.monotonic() - started
+            unfinished = {job.id for job in jobs} - ended
+            outcome.skipped += len(unfinished)
+            outcome.results = sorted(
+                (r for r in results.values() if r.id not in unfinished), key=lambda r: order_of[r.id]
+            )
+
+    def _again(self, outcome: Outcome, store: Cache) -> None:
+        """Survivors run again in a fresh interpreter, with the full Hypothesis profile, before they are called that."""
+        if self._plan.rerun is None:
+            return
+        by_id = {m.id: m for m in self._plan.mutants}
+        todo = [r for r in outcome.results if r.verdict == "survived" and not r.rerun]
+        if not todo:
+            return
+        self._screen.phase("survivors again", len(todo))
+        reports = self._plan.rerun([(by_id[r.id], r.checks) for r in todo])
+        index = {c.id: i for i, c in enumerate(self._host.checks)}
+        for result in todo:
+            report = reports.get(result.id)
+            if report is None:
+                continue
+            if report.ending == "crash" and report.text.startswith("\n"):
+                result.verdict, result.detail = "error", report.text.strip()
+            elif report.ending != "survived":
+                report.check = index.get(report.text.partition("\n")[0], -1)
+                report.text = report.text.partition("\n")[2]
+                fill(result, report, self._host.checks)
+            result.rerun = True
+            store.put(self._key(by_id[result.id], result), dump(result))
+
+    def _key(self, mutant: Mutant, result: Result) -> str:
+        parts = (mutant.id, result.original, result.replacement, sorted(mutant.breaks), self._plan.everything)
+        return cache.key(*parts)
+
+
+def _applier(mutant: Mutant, program: Program) -> Callable[[], None]:
+    return lambda: mutant.op.apply(mutant.target, program)
+
+
+def describe(mutant: Mutant, checks: list[str]) -> Result:
+    """A result that says what the mutant is and nothing yet of what became of it."""
+    op: Any = mutant.op
+    result = Result(mutant.id, "survived", op=getattr(op, "op", op.kind), target=mutant.target, checks=checks)
+    result.breaks, result.origin = sorted(mutant.breaks), mutant.origin
+    if isinstance(op, Site):
+        result.place, result.original, result.replacement = op.place, op.change.original, op.change.replacement
+    else:
+        try:
+            result.replacement = op.describe()
+        except Exception as error:
+            result.replacement = one_line(error)
+    return result
+
+
+def fill(result: Result, report: Report, checks: Sequence[Check]) -> None:
+    """Put what the child said into the result."""
+    names: dict[str, Any] = {"survived": "survived", "killed": "killed", "misattributed": "misattributed"}
+    result.verdict = names.get(report.ending, report.ending)
+    result.by = checks[report.check].id if report.check >= 0 else ""
+    result.rule, result.detail = report.rule, report.text
+    result.ran, result.seconds, result.cpu = report.ran, report.seconds, report.cpu
+    result.killers = sorted({rule for _, rule in report.found if rule})
+
+
+_KEPT = ("verdict", "by", "rule", "detail", "ran", "seconds", "cpu", "rerun", "killers")
+
+
+def dump(result: Result) -> dict[str, Any]:
+    """What the cache keeps of a result."""
+    return {name: getattr(result, name) for name in _KEPT}
+
+
+def restore(result: Result, known: dict[str, Any]) -> None:
+    """The reverse of `dump`."""
+    for name in _KEPT:
+        setattr(result, name, known[name])
+    result.cached = True

@@ -1,0 +1,195 @@
+"""The source of one target module, its functions, and how a changed function gets into the running program.
+
+Nothing on disk is touched. A function is compiled alone, inside a skeleton of its classes (so that `__class__`, private
+names and line numbers come out right), and its code is swapped into every live function object that was made from it.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from harness.errors import UsageError
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+_FUTURE = 0x100000  # CO_FUTURE_ANNOTATIONS
+
+
+class TargetError(UsageError):
+    """A target that cannot be mutated; the text is one clear line for the user."""
+
+
+@dataclass
+class Function:
+    """One outermost function of a module: at module level or in a class body, never inside another function.
+
+    `line` is what its code object calls `co_firstlineno`: the first decorator's line, or that of `def`.
+    """
+
+    module: str
+    qualname: str
+    node: FunctionNode
+    classes: tuple[str, ...]
+
+    @property
+    def line(self) -> int:
+        """First line, decorators included (1-based)."""
+        return min([self.node.lineno, *(d.lineno for d in self.node.decorator_list)])
+
+    @property
+    def end_line(self) -> int:
+        """Last line (1-based, inclusive)."""
+        return self.node.end_lineno or self.node.lineno
+
+
+@dataclass
+class Source:
+    """A target module: its text, its tree and its outermost functions in the order of the file."""
+
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+    functions: list[Function] = field(default_factory=list)
+
+    def function(self, qualname: str) -> Function:
+        """The function of that qualified name (of several, the last, which is the one that lives)."""
+        found = [f for f in self.functions if f.qualname == qualname]
+        if not found:
+            raise TargetError(f"{self.name} has no function {qualname}")
+        return found[-1]
+
+    def segment(self, node: ast.AST) -> str:
+        """The source text of a node, its lines joined; "" where the node has no position."""
+        return ast.get_source_segment(self.text, node) or ""
+
+    @property
+    def flags(self) -> int:
+        """Compiler flags of this module (only `annotations` changes anything today)."""
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module, node.names[0].name) == ("__future__", "annotations"):
+                return _FUTURE
+        return 0
+
+
+def read(name: str) -> Source:
+    """Import `name` and read its source; TargetError when either cannot be done."""
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
+    path = getattr(module, "__file__", None)
+    if not path or not path.endswith(".py"):
+        raise TargetError(f"target {name} has no Python source")
+    return parse(name, Path(path))
+
+
+def parse(name: str, path: Path) -> Source:
+    """Read and index a source file without importing it."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, str(path))
+    source = Source(name, path, text, tree)
+    source.functions = list(_outermost(name, tree, ()))
+    return source
+
+
+def submodules(name: str) -> list[str]:
+    """`name`, or, when it is a package, all modules below it that hold code; TargetError when it does not import."""
+    import pkgutil
+
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
+    if not hasattr(module, "__path__"):
+        return [name]
+    below = [m.name for m in pkgutil.walk_packages(module.__path__, name + ".") if not m.ispkg]
+    return sorted(below) or [name]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def _outermost(module: str, node: ast.AST, classes: tuple[str, ...]) -> Iterator[Function]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, FunctionNode):
+            yield Function(module, ".".join((*classes, child.name)), child, classes)
+        elif isinstance(child, ast.ClassDef):
+            yield from _outermost(module, child, (*classes, child.name))
+        elif isinstance(child, ast.stmt):
+            yield from _outermost(module, child, classes)
+
+
+def compile_function(source: Source, function: Function, node: FunctionNode, free: tuple[str, ...] = ()) -> CodeType:
+    """The code object of `node`, in place of `function`. `free` are free variables that must stay, used or not."""
+    keep = [ast.If(ast.Constant(False), [ast.Expr(ast.Name(name, ast.Load()))], []) for name in free]
+    made: ast.stmt = _with(node, decorator_list=[], returns=None, body=[*node.body, *keep])
+    for name in reversed(function.classes):
+        made = ast.ClassDef(name=name, bases=[], keywords=[], body=[made], decorator_list=[])
+        made.type_params = []  # type: ignore[attr-defined]  # asked for from 3.12 on
+        ast.copy_location(made, node)
+    module = ast.Module(body=[made], type_ignores=[])
+    ast.fix_missing_locations(module)
+    code: CodeType = compile(module, str(source.path), "exec", flags=source.flags, dont_inherit=True)
+    for name in (*function.classes, node.name):
+        code = next(c for c in _codes(code) if c.co_name == name)
+    return code.replace(co_firstlineno=function.line)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield const
+            if const.co_name.startswith("<generic parameters"):
+                yield from _codes(const)
+
+
+def _with(node: Any, **changes: Any) -> Any:
+    """A shallow copy of an AST node with some fields replaced."""
+    fields = {name: getattr(node, name) for name in node._fields if hasattr(node, name)}
+    made = type(node)(**{**fields, **changes})
+    return ast.copy_location(made, node)
+
+
+class Live:
+    """Every live function object of the target modules, found once by its code's file, name and line."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        files = {str(s.path): s.name for s in sources}
+        self._found: dict[tuple[str, str, int], list[FunctionType]] = {}
+        for thing in gc.get_objects():
+            if type(thing) is FunctionType:
+                module = files.get(thing.__code__.co_filename)
+                if module is not None:
+                    key = (module, thing.__code__.co_name, thing.__code__.co_firstlineno)
+                    self._found.setdefault(key, []).append(thing)
+
+    def objects(self, function: Function) -> list[FunctionType]:
+        """The live function objects made from `function`; empty when it was defined and thrown away."""
+        return self._found.get((function.module, function.node.name, function.line), [])
+
+    def install(self, source: Source, function: Function, node: FunctionNode) -> bool:
+        """Swap the code of `node` into every live object; False when there is none."""
+        objects = self.objects(function)
+        compiled: dict[tuple[str, ...], CodeType] = {}
+        for thing in objects:
+            free = thing.__code__.co_freevars
+            if free not in compiled:
+                code = compile_function(source, function, node, free)
+                compiled[free] = code.replace(co_qualname=thing.__code__.co_qualname)
+            thing.__code__ = compiled[free]
+        return bool(objects)
+
+
+def loaded(name: str) -> ModuleType | None:
+    """The module if it has been imported."""
+    return sys.modules.get(name)
