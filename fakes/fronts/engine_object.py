@@ -7,6 +7,7 @@ from typing import Any
 
 from fakes.fronts.caller import Caller, Death, FlushCacheReqOutput, flushed, pair
 from fakes.fronts.requests import generate_fields
+from fakes.fronts.tensors import serialise_named
 from fakes.fronts.tokenizer_object import TokenizerManager
 from fakes.world.fleet import WorldEngine
 from fakes.world.world import World
@@ -38,7 +39,7 @@ class Engine:
             raise ValueError(f"death must be 'raise' or 'process', not {death!r}")
         self.world = world
         self.engine = engine
-        self._serialise = serialise or serialise_named
+        self._serialise = serialise or (lambda named, tp_size: serialise_named(world, named, tp_size))
         self._caller = Caller(world, engine, death)
         self.tokenizer_manager = TokenizerManager(self._caller)
 
@@ -149,22 +150,3 @@ def _has_session(engine: WorldEngine) -> bool:
 
     profile = PROFILES.get(engine.config.profile)
     return profile is not None and profile.engine_session_calls
-
-
-def serialise_named(named_tensors: Any, tp_size: int) -> list[bytes]:
-    """One pickle of all tensors per rank, as MultiprocessingSerializer does (entrypoints/engine.py:1743@0.5.23).
-
-    Real torch tensors only, shared through the file system: a file descriptor cannot be handed to a stranger.
-    """
-    import io
-    from multiprocessing.reduction import ForkingPickler
-
-    import torch.multiprocessing
-
-    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
-    payloads = []
-    for _ in range(tp_size):
-        buffer = io.BytesIO()
-        ForkingPickler(buffer).dump(list(named_tensors))
-        payloads.append(buffer.getvalue())
-    return payloads

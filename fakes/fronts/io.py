@@ -16,16 +16,22 @@ Resolver = Any
 
 
 class Performer:
-    """Performs `OpenPayload` and `ReadDisk` for one engine.
+    """Performs `OpenPayload` and `ReadDisk` for the engine called `name`.
 
-    `resolver` is asked at each payload. `latency_s` is what one effect costs in the owner's seconds; 0 finishes
-    at once. torch is imported only by a payload that holds real torch tensors.
+    `resolver` is asked for at each payload; one that can `bind(name)` learns who opens. `latency_s` is what one effect
+    costs in the owner's seconds; 0 finishes at once. torch is imported only by a payload that holds real torch tensors.
     """
 
     def __init__(
-        self, config: EngineConfig, *, resolver: Callable[[], Resolver] = lambda: None, latency_s: float = 0.0
+        self,
+        config: EngineConfig,
+        name: str = "",
+        *,
+        resolver: Callable[[], Resolver] = lambda: None,
+        latency_s: float = 0.0,
     ) -> None:
         self.config = config
+        self.name = name
         self.resolver = resolver
         self.latency_s = latency_s
 
@@ -53,8 +59,13 @@ class Performer:
             profile_allow=ALLOW_LISTS[PROFILES[self.config.profile].unpickler],
             rank=effect.rank,
             load_format=effect.load_format,
-            resolver=self.resolver(),
+            resolver=self._bound(),
         )
+
+    def _bound(self) -> Resolver:
+        resolver = self.resolver()
+        bind = getattr(resolver, "bind", None)
+        return bind(self.name) if bind is not None else resolver
 
 
 def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:

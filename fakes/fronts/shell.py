@@ -91,12 +91,14 @@ class Shell:
         io: Performer,
         transport: Transport,
         trace: TraceWriter | None = None,
+        after_step: Callable[[], None] | None = None,
     ) -> None:
         self.core = core
         self.name = name
         self.incarnation = incarnation
         self.dead: Die | None = None
         self.on_die: Callable[[Die], None] | None = None
+        self.on_fact: Callable[[str, dict[str, Any]], None] | None = None
         self.open: dict[int, OpenCall] = {}
         self.blocked: dict[int, str] = {}
         self._now = now
@@ -104,6 +106,7 @@ class Shell:
         self._io = io
         self._transport = transport
         self._trace = trace
+        self._after_step = after_step
 
     def call(self, call: Call, opened: OpenCall) -> None:
         """Hand a call to the core. The owner refuses it when the shell is dead."""
@@ -120,6 +123,8 @@ class Shell:
         if self.dead is None:
             for effect in self.core.step(event, self._now()):
                 _HANDLERS[type(effect)](self, effect)
+            if self._after_step is not None:
+                self._after_step()
 
     def deadline(self) -> float | None:
         """When a tick is due."""
@@ -143,6 +148,8 @@ class Shell:
 
     def fact(self, name: str, data: dict[str, Any]) -> None:
         """Write a fact of source core."""
+        if self.on_fact is not None:
+            self.on_fact(name, data)
         if self._trace is not None:
             record = Fact(
                 engine=self.name, incarnation=self.incarnation, t=self._now(), source="core", name=name, data=data

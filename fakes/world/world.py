@@ -121,7 +121,7 @@ class World(Baton):
             incarnation=incarnation,
             now=lambda: self.now,
             later=self.at,
-            io=self._performer(config),
+            io=self._performer(config, name),
             transport=self.transport,
             trace=self.trace,
         )
@@ -291,10 +291,10 @@ class World(Baton):
             }
             self.trace.write(Fact(t=self.now, source="harness", name="deadlock", data=data))
 
-    def _performer(self, config: EngineConfig) -> Performer:
+    def _performer(self, config: EngineConfig, name: str) -> Performer:
         from fakes.fronts.io import Performer
 
-        return Performer(config, resolver=lambda: self.resolver, latency_s=self.io_latency_s)
+        return Performer(config, name, resolver=lambda: self.resolver, latency_s=self.io_latency_s)
 
 
 def _engine_core(config: EngineConfig, weights: Mapping[str, np.ndarray], model_config: dict[str, Any]) -> Core:
