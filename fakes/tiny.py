@@ -108,17 +108,25 @@ def hf_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def tiny_weights(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random weights under HF names, full shapes, in the config's dtype; the same seed gives the same bytes.
 
-    Projections and their biases ~ N(0, 0.2), embedding and head ~ N(0, 0.05), norms ~ 1 + N(0, 0.2): so strong that
-    greedy tokens depend on every tensor.
+    So spread that the greedy tokens depend on every tensor: see `_spread`.
     """
     rng = np.random.default_rng(seed)
     dtype = NUMPY_DTYPES[config.get("torch_dtype") or config.get("dtype") or "bfloat16"]
     out: dict[str, np.ndarray] = {}
     for name, shape in hf_shapes(config).items():
         values = rng.standard_normal(shape, dtype=np.float32)
-        scale = 0.05 if "embed_tokens" in name or "lm_head" in name else 0.2
-        out[name] = (values * scale + (1 if "norm" in name else 0)).astype(dtype)
+        mean, deviation = _spread(name)
+        out[name] = (mean + values * np.float32(deviation)).astype(dtype)
     return out
+
+
+def _spread(name: str) -> tuple[int, float]:
+    """Mean and standard deviation of one tensor's values."""
+    if "norm" in name:
+        return 1, 0.6 if "q_norm" in name or "k_norm" in name else 0.2
+    if name.endswith(".bias"):
+        return 0, 1.0
+    return 0, 0.05 if "embed_tokens" in name or "lm_head" in name else 0.2
 
 
 def write_model(folder: str | Path, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> Path:
