@@ -1,0 +1,105 @@
+"""`refitcheck env ...` and `refitcheck real ...`: environments of real SGLang versions, recordings of their answers."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from real_runs import env as environments
+
+app = typer.Typer(
+    name="env", help="Environments of real SGLang versions, cached and never shared with ours.", no_args_is_help=True
+)
+real_app = typer.Typer(name="real", help="What a real SGLang answers, recorded.", no_args_is_help=True)
+
+Version = Annotated[str, typer.Argument(help="An SGLang version, such as 0.5.23.")]
+USAGE, HARNESS_ERROR = 4, 3
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    _say(f"refitcheck: {line}")
+    raise typer.Exit(code)
+
+
+@app.command("make")
+def make(
+    version: Version,
+    torch_index: Annotated[
+        str | None,
+        typer.Option("--torch-index", metavar="URL", help="A package index that has CPU builds of torch."),
+    ] = None,
+) -> None:
+    """Make the environment of VERSION, unless it is there: about two minutes and 1.7 GB. Prints its folder."""
+    if version not in environments.SUPPORTED:
+        _fail(f"no pins for SGLang {version!r}; known versions: {', '.join(environments.SUPPORTED)}", USAGE)
+    try:
+        typer.echo(str(environments.make(version, progress=_say, torch_index=torch_index).folder))
+    except environments.EnvError as error:
+        _fail(str(error), HARNESS_ERROR)
+
+
+@app.command("list")
+def list_() -> None:
+    """Every known version, and the folder of those that are ready."""
+    for version in environments.SUPPORTED:
+        try:
+            env = environments.find(version)
+        except environments.EnvError as error:
+            _fail(str(error), USAGE)
+        said = "not made" if env is None else f"{env.folder}{'  (given)' if env.given else ''}"
+        typer.echo(f"{version:<14} {said}")
+
+
+@app.command("remove")
+def remove(version: Version) -> None:
+    """Delete the cached environment of VERSION."""
+    try:
+        gone = environments.remove(version)
+    except environments.EnvError as error:
+        _fail(str(error), USAGE)
+    typer.echo(f"{version}: {'removed' if gone else 'there was none'}")
+
+
+@real_app.command("record")
+def record(
+    out: Annotated[Path, typer.Argument(help="The folder for the recordings.")],
+    version: Annotated[str, typer.Option(help="The SGLang version.")] = "0.5.23",
+    tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks.")] = 1,
+    shape: Annotated[str, typer.Option(help="llama, qwen2 or qwen3.")] = "llama",
+    tied: Annotated[bool, typer.Option(help="Tied embeddings.")] = False,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    flavour: Annotated[str, typer.Option(help="plain, api_key, admin_key, both_keys or checker_cuda.")] = "plain",
+    fatal: Annotated[bool, typer.Option(help="The sequences that kill, instead of the others.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Sequence name patterns (repeatable).")] = None,
+) -> None:
+    """Record what a real server answers to the catalogue: about 25 s a start, and a start per fatal sequence."""
+    from real_runs.recorder import record_file
+
+    chosen = tuple(only or ())
+    try:
+        path = record_file(
+            out,
+            version=version,
+            tp=tp,
+            shape=shape,
+            tied=tied,
+            dtype=dtype,
+            flavour=flavour,  # type: ignore[arg-type]
+            wanted=lambda entry: (
+                entry.fatal == fatal and (not chosen or any(fnmatch(entry.name, pattern) for pattern in chosen))
+            ),
+            suffix="-fatal" if fatal else "",
+            progress=_say,
+        )
+    except (environments.EnvError, ValueError) as error:
+        _fail(str(error), USAGE)
+    except RuntimeError as error:
+        _fail(str(error), HARNESS_ERROR)
+    typer.echo(str(path))

@@ -1,0 +1,203 @@
+"""Records what a real server answers to the catalogue, one file per server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fakes.outcome import Outcome
+from fakes.trace import Header, TraceWriter
+from harness.gate import FaultGate
+from harness.history_files import write_records
+from real_runs.cleaning import SETTLE_S, Cleaner
+from real_runs.client import Background
+from real_runs.env import SglangEnv, make
+from real_runs.models import TinyModel
+from real_runs.payloads import TorchPayloads
+from real_runs.performing import perform
+from real_runs.recipes import fill
+from real_runs.sequence import ADMIN_KEY, API_KEY, Flavour, Sequence, Step
+from real_runs.sequences import select
+from real_runs.server import Server, ServerSpec
+
+
+class RealPort:
+    """A real server as a `Port`: recipes become payloads here, and keep their memory until the next sequence."""
+
+    def __init__(self, server: Server, model: TinyModel) -> None:
+        self._server, self._model = server, model
+        self.payloads = TorchPayloads()
+
+    def request(self, step: Step) -> Outcome:
+        """One HTTP call; after a generation, the scheduler's moment to put it away."""
+        outcome = self._prepared(step)()
+        if step.op == "generate":
+            time.sleep(SETTLE_S)
+        return outcome
+
+    def start(self, step: Step) -> Background:
+        """One HTTP call in a thread; its payload is made before it starts."""
+        return _Settling(self._prepared(step))
+
+    def sleep(self, seconds: float) -> None:
+        """Real seconds."""
+        time.sleep(seconds)
+
+    def _prepared(self, step: Step) -> Callable[[], Outcome]:
+        body = fill(step.body, self._model, self.payloads.one, self._model.folder)
+        raw = None if step.raw is None else step.raw.encode()
+        client = self._server.client
+        return lambda: client.request(
+            step.method,
+            step.op,
+            body,
+            raw=raw,
+            query=step.query,
+            bearer=step.bearer,
+            timeout_s=step.timeout_s,
+        )
+
+
+class _Settling(Background):
+    def result(self, timeout_s: float) -> Outcome:
+        outcome = super().result(timeout_s)
+        time.sleep(SETTLE_S)
+        return outcome
+
+
+def server_spec(version: str, model: TinyModel, flavour: Flavour) -> ServerSpec:
+    """The launch options of a flavour."""
+    return ServerSpec(
+        version=version,
+        model=Path(model.folder(0)),
+        tp=model.tp,
+        dtype=model.dtype,
+        api_key=API_KEY if flavour in ("api_key", "both_keys") else None,
+        admin_api_key=ADMIN_KEY if flavour in ("admin_key", "both_keys") else None,
+        checker_cuda=flavour == "checker_cuda",
+    )
+
+
+class Recorder:
+    """One server, restarted when a sequence killed or tainted it; every sequence begins on clean weights of seed 0."""
+
+    def __init__(
+        self, env: SglangEnv, model: TinyModel, flavour: Flavour, folder: Path, progress: Callable[[str], None]
+    ) -> None:
+        self.env, self.model, self.flavour, self.progress = env, model, flavour, progress
+        self.server = Server(env, server_spec(env.version, model, flavour), folder, progress)
+        self._cleaner = Cleaner(self.server, model)
+
+    def record(self, sequences: Iterable[Sequence]) -> TraceWriter:
+        """The history of all sequences, its header first. The server is ended whatever happens."""
+        writer = TraceWriter()
+        writer.write(header(self.env.version, self.model, self.flavour))
+        began = time.monotonic()
+        gate = FaultGate(writer, lambda: round(time.monotonic() - began, 4))
+        try:
+            for sequence in sequences:
+                self._clean()
+                self.progress(sequence.name)
+                port = RealPort(self.server, self.model)
+                perform(sequence, port, gate)
+                if sequence.fatal:
+                    self._note_death(gate)
+                port.payloads.release()
+                if sequence.taints or sequence.fatal:
+                    self.server.stop()
+        finally:
+            self.server.stop()
+        return writer
+
+    def _note_death(self, gate: FaultGate) -> None:
+        dead = self.server.wait_dead(15)
+        cause = self.server.cause_of_death()
+        data = {"dead": dead, "returncode": self.server.returncode, "cause": cause}
+        gate.fact("death", data, engine="e0", source="probe")
+        self.progress(f"  {'died' if dead else 'LIVES'}: {cause}")
+
+    def _clean(self) -> None:
+        if self.server.alive and self._cleaner.reset():
+            return
+        if self.server.alive:
+            self.progress("  a reset did not bring the clean state back: restart")
+        self.server.start()
+        if not self._cleaner.reset():
+            raise RuntimeError(f"a fresh server does not come clean (log: {self.server.log_path})")
+
+
+def header(version: str, model: TinyModel, flavour: Flavour) -> Header:
+    """All that a replay must know to build the same engine."""
+    return Header(
+        clock="real",
+        lane="sglang-cpu",
+        engine_version=version,
+        tp=model.tp,
+        meta={
+            "shape": model.shape,
+            "tied": model.tied,
+            "dtype": model.dtype,
+            "flavour": flavour,
+            "weights": {str(seed): model.digest(seed) for seed in (0, 1, 2)},
+            "recorded": datetime.now(UTC).date().isoformat(),
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        },
+    )
+
+
+def scrub(records: Iterable[Any], replacements: dict[str, str]) -> list[Any]:
+    """The records with machine paths replaced, so that a recording is the same wherever it is made."""
+    out = []
+    for record in records:
+        text = msgspec.json.encode(record, enc_hook=str).decode()
+        for path, word in replacements.items():
+            text = text.replace(path, word)
+        out.append(msgspec.json.decode(text, type=type(record)))
+    return out
+
+
+def record_file(
+    out: Path,
+    *,
+    version: str,
+    tp: int,
+    shape: str,
+    tied: bool,
+    dtype: str,
+    flavour: Flavour,
+    wanted: Callable[[Sequence], bool],
+    suffix: str,
+    progress: Callable[[str], None],
+) -> Path:
+    """Record the wanted sequences of one server and write the file, named by what the server was; its path.
+
+    ValueError when nothing is wanted, EnvError without an environment, RuntimeError when the server does not behave.
+    """
+    model = TinyModel(shape, tied, dtype, tp)
+    sequences = [entry for entry in select(version, tp, flavour) if wanted(entry)]
+    if not sequences:
+        raise ValueError("no sequence is wanted of this server")
+    env = make(version, progress=progress)
+    folder = Path(tempfile.mkdtemp(prefix="refitcheck-record-"))
+    try:
+        records = Recorder(env, model, flavour, folder, progress).record(sequences).records
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
+    write_records(path, scrub(records, machine_words(env, model)))
+    return path
+
+
+def machine_words(env: SglangEnv, model: TinyModel) -> dict[str, str]:
+    """What names this machine in a recording, and the word for it."""
+    site = next((env.folder / "lib").glob("python*"), env.folder) / "site-packages"
+    return {**{model.folder(seed): f"MODEL{seed}" for seed in (0, 1, 2)}, f"{site}/": ""}

@@ -1,0 +1,275 @@
+"""The lane `sglang-cpu`: the real SGLang on this machine's CPU, behind the same gate as the fakes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakes.outcome import Outcome
+from fakes.trace import AnyRecord, Origin
+from harness.errors import HarnessError, Unsupported, UsageError
+from harness.gate import FaultGate
+from harness.lanes.base import Clock, EngineSpec, Expected
+from harness.passage import Background, GatedEngine
+from real_runs import env as environments
+from real_runs.cleaning import SETTLE_S
+from real_runs.expectations import Expectations
+from real_runs.link import HttpLink
+from real_runs.models import TinyModel
+from real_runs.payloads import TorchPayloads
+from real_runs.pool import Held, ServerPool
+from real_runs.server import ServerError, ServerSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ORACLE = "oracle"
+
+
+class SglangCpuLane:
+    """Real servers of any version that has pins, tp 1 and 2, on the real clock; black box, so no facts of source core.
+
+    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr).
+    """
+
+    name = "sglang-cpu"
+    kind = "sglang"
+    where = "real, http, cpu"
+    clock: Clock = "real"
+    default_tp = 1
+    provides: frozenset[str] = frozenset()
+    versions = environments.SUPPORTED
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        given = dict(options or {})
+        self._torch_index = given.pop("torch_index", None)
+        self._quiet = str(given.pop("quiet", "")).lower() in ("1", "true", "yes")
+        if given:
+            raise UsageError(f"lane sglang-cpu has no option {', '.join(sorted(given))}")
+        self._pool = ServerPool(self._environment, self.say)
+        self._expectations: dict[ServerSpec, Expectations] = {}
+        self._oracles: dict[ServerSpec, tuple[Held, int]] = {}
+        self._models: dict[tuple[Any, ...], TinyModel] = {}
+        self._engines: list[RealEngine] = []
+        self._gate: FaultGate | None = None
+        self._began = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """Progress, on stderr."""
+        if not self._quiet:
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    def begin(self, gate: FaultGate, seed: int) -> None:
+        """A scenario begins; the servers of the last one stay."""
+        self._gate, self._began = gate, time.monotonic()
+
+    def finish(self) -> list[list[AnyRecord]]:
+        """The scenario is over: its servers may be reused."""
+        for engine in self._engines:
+            engine.release()
+            self._pool.give_back(engine.held)
+        self._engines.clear()
+        self._gate = None
+        for known in self._expectations.values():
+            known.save()
+        return []
+
+    def now(self) -> float:
+        """Real seconds since `begin`."""
+        return time.monotonic() - self._began
+
+    def sleep(self, seconds: float) -> None:
+        """Real seconds."""
+        time.sleep(seconds)
+
+    def engine(self, spec: EngineSpec, name: str = "e0") -> RealEngine:
+        """A clean real server, started or reused. HarnessError when there is none to be had."""
+        if self._gate is None:
+            raise HarnessError("an engine was asked for between scenarios")
+        self._refuse(spec)
+        model, wanted = self.model(spec), self.server_spec(spec)
+        engine = RealEngine(self, self._gate, spec, name, self._take(wanted, model, spec.seed))
+        self._engines.append(engine)
+        return engine
+
+    def trainer(self, ranks: int) -> Any:
+        """None: the trainer kit's simulated handles mean nothing to a real engine."""
+        return None
+
+    def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
+        """The same weights as on the fakes."""
+        return dict(self.model(spec).weights(seed))
+
+    def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
+        """What a real server of this spec answers after a clean load and flush: recorded, else asked of an oracle."""
+        kind = self.server_spec(spec, plain=True)
+        if kind not in self._expectations:
+            label = f"{environments.key(spec.version)} {kind.tp} {kind.dtype} {spec.shape} {spec.tied}"
+            model = self.model(spec)
+            self._expectations[kind] = Expectations(label, model, lambda *asked: self._ask_oracle(kind, model, *asked))
+        return self._expectations[kind].get(seed, prompt, n)
+
+    def close(self) -> None:
+        """End every server."""
+        self.finish()
+        self._oracles.clear()
+        self._pool.close()
+
+    # -- between the lane and its parts -----------------------------------------------------------------------------
+
+    @property
+    def starts(self) -> int:
+        """How many servers were started so far."""
+        return self._pool.starts
+
+    def model(self, spec: EngineSpec) -> TinyModel:
+        """The tiny model of a spec."""
+        key = (spec.shape, spec.tied, spec.dtype, spec.tp)
+        if key not in self._models:
+            self._models[key] = TinyModel(*key)
+        return self._models[key]
+
+    def server_spec(self, spec: EngineSpec, *, plain: bool = False) -> ServerSpec:
+        """The server of a spec; its seed is loaded, not launched. `plain` leaves the options out."""
+        options = {} if plain else dict(spec.options)
+        return ServerSpec(
+            version=spec.version,
+            model=Path(self.model(spec).folder(0)),
+            tp=spec.tp,
+            dtype=spec.dtype,
+            api_key=options.pop("api_key", None),
+            admin_api_key=options.pop("admin_api_key", None),
+            checker_cuda=bool(options.pop("checker_cuda_shim", False)),
+            extra=_launch_arguments(options),
+        )
+
+    def restart(self, held: Held, seed: int) -> None:
+        """The next incarnation of a scenario's server. HarnessError when it does not come up."""
+        try:
+            self._pool.start(held)
+            self._pool.clean(held, seed)
+        except (ServerError, environments.EnvError) as error:
+            raise HarnessError(str(error)) from error
+
+    def _environment(self, version: str) -> environments.SglangEnv:
+        return environments.make(version, progress=self.say, torch_index=self._torch_index)
+
+    def _take(self, wanted: ServerSpec, model: TinyModel, seed: int, purpose: str = "") -> Held:
+        try:
+            return self._pool.take(wanted, model, seed, purpose)
+        except (ServerError, environments.EnvError) as error:
+            raise HarnessError(str(error)) from error
+
+    def _refuse(self, spec: EngineSpec) -> None:
+        if spec.version not in self.versions:
+            raise Unsupported(f"no pins for real SGLang {spec.version}; there are {', '.join(self.versions)}")
+        if spec.tp not in (1, 2):
+            raise Unsupported(f"tp {spec.tp} on a CPU: 1 and 2 are set up")
+        if dict(spec.options).get("enable_memory_saver"):
+            raise Unsupported("the memory saver needs a GPU")
+
+    def _ask_oracle(
+        self, kind: ServerSpec, model: TinyModel, seed: int, prompt: Sequence[int], n: int
+    ) -> Expected | None:
+        if kind not in self._oracles:
+            self.say(f"sglang {kind.version} tp {kind.tp}: a second server, for what a clean one answers")
+            self._oracles[kind] = (self._take(kind, model, seed, ORACLE), seed)
+        held, loaded = self._oracles[kind]
+        if not held.server.alive:
+            del self._oracles[kind]
+            self._pool.drop(held)
+            return self._ask_oracle(kind, model, seed, prompt, n)
+        if loaded != seed:
+            if not held.cleaner.load(seed):
+                raise HarnessError(f"the oracle refuses weights (log: {held.server.log_path})")
+            self._oracles[kind] = (held, seed)
+        outcome = held.cleaner.answer(list(prompt), n)
+        if outcome.status != 200:
+            raise HarnessError(f"the oracle does not answer: {outcome.text[:200]} (log: {held.server.log_path})")
+        pairs = outcome.body["meta_info"]["output_token_logprobs"]
+        return Expected(tuple(outcome.body["output_ids"]), tuple(pair[0] for pair in pairs))
+
+
+class RealEngine(GatedEngine):
+    """One real server behind the gate. Payloads keep their shared memory until the scenario is over."""
+
+    def __init__(self, lane: SglangCpuLane, gate: FaultGate, spec: EngineSpec, name: str, held: Held) -> None:
+        super().__init__(gate, HttpLink(held.server, lane.now), name)
+        self.spec, self.held = spec, held
+        self._lane = lane
+        self._payloads = TorchPayloads()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        client = self.held.server.client
+        return f"http://{client.host}:{client.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether its HTTP process lives."""
+        return self.held.server.alive
+
+    def call(self, op: str, body: Any = None, *, origin: Origin = "probe", **options: Any) -> Outcome:
+        """One call; after a generation of the harness, the moment that the scheduler needs to put it away."""
+        outcome = super().call(op, body, origin=origin, **options)
+        if op == "generate" and origin != "sut":
+            time.sleep(SETTLE_S)
+        return outcome
+
+    def start(self, op: str, body: Any = None, **options: Any) -> _Settled:  # type: ignore[override]
+        """One call in the background, with the same moment after its end."""
+        return _Settled(super().start(op, body, **options))
+
+    def payloads(
+        self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
+    ) -> list[str]:
+        """torch CPU tensors in shared memory, one payload per rank."""
+        return self._payloads.many(named, load_format)
+
+    def restart(self) -> None:
+        """A fresh incarnation with the weights of its spec."""
+        self._lane.restart(self.held, self.spec.seed)
+        self.incarnation += 1
+
+    def release(self) -> None:
+        """Free the payloads."""
+        self._payloads.release()
+
+
+class _Settled:
+    """A background call whose result comes a moment after its end."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    @property
+    def done(self) -> bool:
+        return self._background.done
+
+    def result(self, timeout_s: float) -> Outcome:
+        outcome = self._background.result(timeout_s)
+        time.sleep(SETTLE_S)
+        return outcome
+
+
+# EngineConfig's names -> SGLang's launch arguments. What is not here cannot be asked of a real server on a CPU.
+_FLAGS = {
+    "weight_version": "--weight-version",
+    "watchdog_timeout": "--watchdog-timeout",
+    "random_seed": "--random-seed",
+}
+
+
+def _launch_arguments(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Unsupported for an option that has no launch argument; one that is off is no option."""
+    out: list[str] = []
+    for name, value in sorted(options.items()):
+        if name in _FLAGS:
+            out += [_FLAGS[name], str(value)]
+        elif value not in (False, None):
+            raise Unsupported(f"launch option {name}={value} on a real CPU server")
+    return tuple(out)

@@ -1,0 +1,308 @@
+"""The lane's own logic: reuse, cleaning, the oracle, options; servers are scripted here."""
+
+import json
+from typing import ClassVar
+
+import pytest
+
+from fakes.outcome import Outcome
+from fakes.trace import Complete, Invoke, TraceWriter
+from harness.errors import HarnessError, Unsupported, UsageError
+from harness.gate import FaultGate
+from harness.lanes.base import EngineSpec, Expected
+from real_runs import pool as pool_module
+from real_runs import sglang_cpu
+from real_runs.client import HttpClient
+from real_runs.env import EnvError
+from real_runs.expectations import Expectations
+from real_runs.models import TinyModel
+from real_runs.server import ServerError
+from real_runs.sglang_cpu import SglangCpuLane
+
+
+class ScriptedServer:
+    """A server whose client answers from a little state of its own."""
+
+    made: ClassVar[list] = []
+    broken_start = False
+
+    def __init__(self, env, spec, folder, progress):
+        self.env, self.spec, self.folder = env, spec, folder
+        self.starts, self.alive, self.stale, self.log_path = 0, False, False, folder / "log"
+        self.asked = []
+        ScriptedServer.made.append(self)
+
+    @property
+    def client(self):
+        return self
+
+    host, port = "127.0.0.1", 1
+
+    def start(self):
+        if ScriptedServer.broken_start:
+            raise ServerError("it does not start")
+        self.starts += 1
+        self.alive = True
+        self.stale = False
+
+    def stop(self):
+        self.alive = False
+
+    def request(self, method, op, body=None, **options):
+        self.asked.append((op, options.get("bearer")))
+        if not self.alive:
+            return Outcome(ending="refused")
+        if op == "generate":
+            tokens = [9, 9] if self.stale else [1, 2]
+            logprobs = [[-0.5, token, None] for token in tokens]
+            return reply({"output_ids": tokens, "meta_info": {"output_token_logprobs": logprobs}})
+        return reply({"success": True, "model_path": str(self.spec.model)})
+
+    def exchange(self, method, op, body=None, **options):
+        server = self
+
+        class Exchange:
+            cancelled = False
+
+            def run(self):
+                return server.request(method, op, body, **options)
+
+            def cancel(self):
+                pass
+
+        return Exchange()
+
+
+def reply(body):
+    return Outcome(ending="reply", status=200, body=body)
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch, tmp_path):
+    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path))
+    monkeypatch.setattr(pool_module, "Server", ScriptedServer)
+    monkeypatch.setattr(sglang_cpu.environments, "make", lambda version, **options: version)
+    monkeypatch.setattr(sglang_cpu, "SETTLE_S", 0.0)
+    monkeypatch.setattr("real_runs.cleaning.TorchPayloads", FreePayloads)
+    ScriptedServer.made, ScriptedServer.broken_start = [], False
+
+
+class FreePayloads:
+    def one(self, named, load_format="flattened_bucket"):
+        return "payload"
+
+    def release(self):
+        pass
+
+
+@pytest.fixture
+def lane():
+    made = SglangCpuLane({"quiet": "1"})
+    yield made
+    made.close()
+
+
+def begun(lane):
+    writer = TraceWriter()
+    lane.begin(FaultGate(writer, lane.now), 0)
+    return writer
+
+
+SPEC = EngineSpec("0.5.23")
+
+
+def test_a_server_is_reused_by_the_next_scenario(lane):
+    for _ in range(3):
+        begun(lane)
+        assert lane.engine(SPEC).alive
+        lane.finish()
+
+    assert [server.starts for server in ScriptedServer.made] == [1]
+
+
+def test_another_seed_is_the_same_server_and_another_dtype_is_not(lane):
+    for spec in (SPEC, EngineSpec("0.5.23", seed=5), EngineSpec("0.5.23", dtype="float32")):
+        begun(lane)
+        lane.engine(spec)
+        lane.finish()
+
+    assert [server.starts for server in ScriptedServer.made] == [1, 1]
+
+
+def test_two_engines_of_one_scenario_are_two_servers(lane):
+    begun(lane)
+    lane.engine(SPEC, "e0")
+    lane.engine(SPEC, "e1")
+
+    assert len(ScriptedServer.made) == 2
+
+
+def test_a_dead_server_is_started_again(lane):
+    begun(lane)
+    lane.engine(SPEC).kill()
+    lane.finish()
+    begun(lane)
+
+    assert lane.engine(SPEC).alive
+    assert [server.starts for server in ScriptedServer.made] == [2]
+
+
+def test_a_reset_that_does_not_work_is_a_restart(lane):
+    begun(lane)
+    lane.engine(SPEC)
+    lane.finish()
+    ScriptedServer.made[0].stale = True
+    begun(lane)
+    lane.engine(SPEC)
+
+    assert ScriptedServer.made[0].starts == 2
+
+
+def test_a_restart_is_the_next_incarnation(lane):
+    begun(lane)
+    engine = lane.engine(SPEC)
+    engine.kill()
+    engine.restart()
+
+    assert (engine.incarnation, engine.alive) == (1, True)
+
+
+def test_the_longest_idle_server_makes_room(lane):
+    for dtype, shape in (("float32", "llama"), ("bfloat16", "llama"), ("float32", "qwen2"), ("float32", "qwen3")):
+        begun(lane)
+        lane.engine(EngineSpec("0.5.23", dtype=dtype, shape=shape))
+        lane.finish()
+
+    assert [server.alive for server in ScriptedServer.made] == [False, True, True, True]
+
+
+def test_close_ends_every_server(lane):
+    begun(lane)
+    lane.engine(SPEC)
+    lane.close()
+
+    assert not ScriptedServer.made[0].alive
+
+
+def test_calls_are_recorded_by_the_gate(lane):
+    writer = begun(lane)
+    engine = lane.engine(SPEC)
+    engine.call("begin_weight_update", {})
+    assert engine.start("generate", {}).result(5).status == 200
+
+    assert [r.op for r in writer.records if isinstance(r, Invoke)] == ["begin_weight_update", "generate"]
+    assert [r.status for r in writer.records if isinstance(r, Complete)] == [200, 200]
+
+
+def test_the_expectation_comes_from_an_oracle_once(lane, tmp_path):
+    begun(lane)
+    lane.engine(SPEC)
+    first = lane.expected(SPEC, 1, [5, 6], 2)
+    again = lane.expected(SPEC, 1, [5, 6], 2)
+    lane.finish()
+
+    assert first == again == Expected((1, 2), (-0.5, -0.5))
+    assert len(ScriptedServer.made) == 2
+    oracle = ScriptedServer.made[1]
+    assert [op for op, _ in oracle.asked].count("generate") == 2  # the check of the reset, and the one question
+    lane.close()
+    another = SglangCpuLane({"quiet": "1"})
+    assert another.expected(SPEC, 1, [5, 6], 2) == first
+    assert len(ScriptedServer.made) == 2
+
+
+def test_a_dead_oracle_is_replaced(lane):
+    begun(lane)
+    lane.expected(SPEC, 1, [5], 2)
+    ScriptedServer.made[0].alive = False
+
+    assert lane.expected(SPEC, 1, [6], 2) is not None
+
+
+def test_what_cannot_be_asked_of_a_cpu_is_unsupported_by_name(lane):
+    begun(lane)
+    for spec, name in (
+        (EngineSpec("0.5.23", options=(("enable_memory_saver", True),)), "memory saver"),
+        (EngineSpec("0.5.23", options=(("strict_memory", True),)), "strict_memory"),
+        (EngineSpec("miles"), "miles"),
+        (EngineSpec("0.5.23", tp=4), "tp 4"),
+    ):
+        with pytest.raises(Unsupported, match=name):
+            lane.engine(spec)
+
+
+def test_options_reach_the_launch(lane):
+    begun(lane)
+    options = (("admin_api_key", "b"), ("api_key", "a"), ("checker_cuda_shim", True), ("weight_version", "v0"))
+    lane.engine(EngineSpec("0.5.23", options=options))
+    spec = ScriptedServer.made[0].spec
+
+    assert (spec.admin_api_key, spec.api_key, spec.checker_cuda, spec.extra) == (
+        "b",
+        "a",
+        True,
+        ("--weight-version", "v0"),
+    )
+    assert dict(ScriptedServer.made[0].asked)["generate"] == "a"
+    assert dict(ScriptedServer.made[0].asked)["flush_cache"] == "b"
+
+
+def test_a_launch_option_that_sets_the_version_survives_the_reset(lane):
+    begun(lane)
+    lane.engine(EngineSpec("0.5.23", options=(("weight_version", "v0"),)))
+
+    assert lane._engines[0].held.cleaner.version == "v0"
+
+
+def test_a_wrong_lane_option_is_a_usage_error():
+    with pytest.raises(UsageError, match="lane sglang-cpu has no option speed"):
+        SglangCpuLane({"speed": "1"})
+
+
+def test_a_server_that_does_not_start_is_a_harness_error(lane):
+    ScriptedServer.broken_start = True
+    begun(lane)
+
+    with pytest.raises(HarnessError, match="it does not start"):
+        lane.engine(SPEC)
+
+
+def test_an_environment_that_cannot_be_made_is_a_harness_error(lane, monkeypatch):
+    def fail(version, **options):
+        raise EnvError("no network")
+
+    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
+    begun(lane)
+    with pytest.raises(HarnessError, match="no network"):
+        lane.engine(SPEC)
+
+
+def test_an_engine_between_scenarios_is_a_harness_error(lane):
+    with pytest.raises(HarnessError, match="between scenarios"):
+        lane.engine(SPEC)
+
+
+def test_two_runs_keep_each_others_expectations(tmp_path):
+    model = TinyModel()
+    one, other = (Expectations("k", model, lambda s, p, n: Expected((s, *p)), tmp_path) for _ in range(2))
+    one.get(1, [5], 2)
+    other.get(2, [6], 2)
+    one.save()
+    other.save()
+
+    (path,) = tmp_path.glob("*.json")
+    assert len(json.loads(path.read_text())) == 2
+
+
+def test_a_broken_file_of_expectations_is_no_expectation(tmp_path):
+    made = Expectations("k", TinyModel(), lambda s, p, n: Expected((7,)), tmp_path)
+    made.get(1, [5], 1)
+    made.save()
+    (path,) = tmp_path.glob("*.json")
+    path.write_text("{")
+
+    assert Expectations("k", TinyModel(), lambda s, p, n: Expected((8,)), tmp_path).get(1, [5], 1) == Expected((8,))
+
+
+def test_the_client_type_is_what_links_use():
+    assert hasattr(HttpClient(1), "exchange")

@@ -1,0 +1,167 @@
+"""The supervisor, against a stub with SGLang's command line."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from real_runs import server as module
+from real_runs import shared_memory
+from real_runs.server import Server, ServerError, ServerSpec
+
+
+def group_of(server):
+    assert server._process is not None
+    return server._process.pid
+
+
+def block_of(server):
+    """The shared memory that the stub's child made."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        found = re.search(r"BLOCK (\S+)", server.log_text())
+        if found:
+            return Path("/dev/shm") / found[1]
+    raise AssertionError(server.log_text())
+
+
+def test_a_started_server_serves_and_a_stopped_one_refuses(server):
+    server.start()
+
+    assert server.alive
+    assert server.client.request("GET", "model_info").body["path"] == "/model_info"
+    client = server.client
+    server.stop()
+    assert not server.alive
+    assert client.request("GET", "model_info").ending == "refused"
+
+
+def test_stopping_ends_the_whole_group_and_its_shared_memory(server):
+    server.start()
+    block, group = block_of(server), group_of(server)
+    assert block.exists()
+    assert len(shared_memory.group_pids(group)) >= 2
+
+    server.stop()
+
+    assert shared_memory.group_pids(group) == set()
+    assert not block.exists()
+
+
+def test_a_death_is_told_with_its_cause_and_cleaned_up(server):
+    server.start()
+    block = block_of(server)
+    server._note_resources()  # what is mapped at the ready line does not include the stub's late child
+
+    outcome = server.client.request("GET", "die")
+
+    assert outcome.ending == "dropped"
+    assert server.wait_dead(10)
+    assert server.returncode == -signal.SIGKILL
+    assert server.cause_of_death() == "IndexError: list index out of range"
+    assert server.client.request("GET", "model_info").ending == "refused"
+    server.stop()
+    assert not block.exists()
+
+
+def test_a_restart_is_a_new_incarnation_with_a_log_of_its_own(server):
+    server.start()
+    first = server.log_path
+    server.start()
+
+    assert server.incarnation == 2
+    assert server.log_path != first
+    assert server.alive
+
+
+def test_a_server_that_ends_at_start_is_one_line_with_its_cause(server, monkeypatch):
+    monkeypatch.setenv("STUB_MODE", "fail")
+
+    with pytest.raises(ServerError, match=r"ended at start with code 3: ValueError: no such model \(log: "):
+        server.start()
+    assert not server.alive
+
+
+def test_a_port_that_was_taken_meanwhile_is_tried_again(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("STUB_TAKEN_ONCE", str(tmp_path / "taken"))
+
+    server.start()
+
+    assert server.alive
+    assert server.incarnation == 2
+
+
+def test_a_server_that_never_gets_ready_is_ended(server, monkeypatch):
+    monkeypatch.setenv("STUB_MODE", "silent")
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 1.0)
+
+    with pytest.raises(ServerError, match="was not ready after 1 s"):
+        server.start()
+    assert not server.alive
+
+
+def test_the_server_does_not_outlive_its_starter(stub_env, tmp_path):
+    script = textwrap.dedent(f"""
+        import os, signal
+        from pathlib import Path
+        from real_runs.env import SglangEnv
+        from real_runs.server import Server, ServerSpec
+        env = SglangEnv("0.5.23", Path({str(stub_env.python)!r}), Path({str(stub_env.folder)!r}))
+        server = Server(env, ServerSpec("0.5.23", Path("model")), Path({str(tmp_path / "run")!r}))
+        server.start()
+        print(server._process.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=os.getcwd())
+    group = int(done.stdout)
+
+    assert done.returncode == -signal.SIGKILL
+    assert shared_memory.wait_gone(group, 15.0)
+
+
+def test_the_minder_ends_with_its_server(server):
+    server.start()
+    minder = psutil.Process(server._minder.pid)
+
+    server.stop()
+
+    assert not minder.is_running()
+
+
+def test_the_command_line_of_a_spec(tmp_path):
+    spec = ServerSpec("0.5.23", tmp_path, tp=2, dtype="float32", api_key="a", admin_api_key="b", checker_cuda=True)
+    arguments = spec.arguments(1234)
+    environment = spec.environment()
+
+    assert arguments[arguments.index("--tp-size") + 1] == "2"
+    assert arguments[arguments.index("--dtype") + 1] == "float32"
+    assert arguments[arguments.index("--host") + 1] == "127.0.0.1"
+    assert arguments[arguments.index("--admin-api-key") + 1] == "b"
+    assert environment["SGLANG_CPU_OMP_THREADS_BIND"] == "0|1"
+    assert environment["REFITCHECK_SHIM_TENSOR_CUDA"] == "1"
+
+
+def test_our_python_settings_do_not_reach_the_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+
+    assert "PYTHONPATH" not in ServerSpec("0.5.23", tmp_path).environment()
+    assert "REFITCHECK_SHIM_TENSOR_CUDA" not in ServerSpec("0.5.23", tmp_path).environment()
+
+
+def test_two_servers_stand_side_by_side(stub_env, tmp_path):
+    servers = [Server(stub_env, ServerSpec("0.5.23", tmp_path / "m"), tmp_path / f"run{i}") for i in range(2)]
+    try:
+        for one in servers:
+            one.start()
+        assert servers[0].client.port != servers[1].client.port
+        assert all(one.client.request("GET", "x").status == 200 for one in servers)
+    finally:
+        for one in servers:
+            one.stop()
