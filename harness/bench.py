@@ -35,7 +35,10 @@ class Refitted:
 
 
 class Bench:
-    """One scenario's view of a lane. Everything that happens here is in the history."""
+    """One scenario's view of a lane. Everything that happens here is in the history.
+
+    `spare_ranks`, set before the system under test is first asked for, gives the trainer ranks that feed no engine.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Bench:
         self._sut_factory = sut_factory
         self._sut_options = dict(sut_options or {})
         self._sut: Sut | None = None
+        self.spare_ranks = 0
         self._refits = 0
         self._canaries = 0
 
@@ -250,7 +254,7 @@ class Bench:
             clock=self.lane,
             version=self.version,
             record=self.record,
-            trainer=self.lane.trainer(max(caps.ranks, gpus)),
+            trainer=self.lane.trainer(max(caps.ranks, gpus) + self.spare_ranks),
             options=self._sut_options,
         )
 

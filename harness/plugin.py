@@ -6,6 +6,7 @@ and imports the harness only then.
 
 from __future__ import annotations
 
+from argparse import ArgumentError
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for option, settings in _OPTIONS:
         try:
             group.addoption(option, dest=_dest(option), **settings)
-        except ValueError:
+        except (ValueError, ArgumentError):
             group.addoption(f"--refitcheck-{option.lstrip('-')}", dest=_dest(option), **settings)
 
 

@@ -40,6 +40,7 @@ class Runner:
         self.on_history: Callable[[Unit, tuple[Fault, ...], History], None] | None = None
         self._stack = ExitStack()
         self._planted: Callable[[], Sut] | None = None
+        self._factories: dict[str, Callable[[], Sut]] = {}
         self._plant()
 
     def _plant(self) -> None:
@@ -73,7 +74,7 @@ class Runner:
             raise Unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
         trace = TraceWriter()
         gate = FaultGate(trace, self.lane.now, faults)
-        factory = (self._planted or load_sut(sut)) if sut else None
+        factory = self._factory(sut) if sut else None
         bench = Bench(
             self.lane, gate, spec, seed=self.settings.seed, sut_factory=factory, sut_options=self._sut_options()
         )
@@ -85,6 +86,13 @@ class Runner:
         finally:
             others = self.lane.finish()
         return History.from_records(trace.records, *others)
+
+    def _factory(self, sut: str) -> Callable[[], Sut]:
+        if self._planted is not None:
+            return self._planted
+        if sut not in self._factories:
+            self._factories[sut] = load_sut(sut)
+        return self._factories[sut]
 
     def _header(self, scenario: Scenario, spec: EngineSpec, sut: str) -> Header:
         meta: dict[str, Any] = {"scenario": scenario.id, "sut": sut, "policy": self.settings.policy}

@@ -181,10 +181,16 @@ def test_a_fault_is_read_back_from_its_text(plan):
     assert list(parse_faults(faults_text(plan))) == plan
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "e0", "e0:x#0:before:drop", "e0:x#1:during:drop", "e0:x#1:before:explode", "e0:x#1:before:delay", "e0:x#1:before:drop=2", "e0:x#1:before:delay=1.2.3"],
-)  # fmt: skip
+NO_FAULTS = """e0
+e0:x#0:before:drop
+e0:x#1:during:drop
+e0:x#1:before:explode
+e0:x#1:before:delay
+e0:x#1:before:drop=2
+e0:x#1:before:delay=1.2.3"""
+
+
+@pytest.mark.parametrize("text", ["", *NO_FAULTS.splitlines()])
 def test_a_text_that_is_no_fault_is_refused_in_one_line(text):
     with pytest.raises(UsageError) as told:
         parse_fault(text)

@@ -115,13 +115,10 @@ def test_refits_lie_between_the_harness_marks():
 
 def test_a_canary_compares_tokens_and_then_logprobs():
     def answers(tokens, logprobs):
-        history = History.from_records(
-            trace(
-                fact("expected", source="harness", engine="e0", canary=1, label="a", seed=3, prompt=[9], tokens=[5, 6], logprobs=[-1.0, -2.0]),
-                fact("answer", source="harness", engine="e0", canary=1, label="a", tokens=tokens, logprobs=logprobs, outcome="ok"),
-            )
-        )  # fmt: skip
-        return history.canaries("e0")[0].matches()
+        about = {"source": "harness", "engine": "e0", "canary": 1, "label": "a"}
+        expected = fact("expected", **about, seed=3, prompt=[9], tokens=[5, 6], logprobs=[-1.0, -2.0])
+        answer = fact("answer", **about, tokens=tokens, logprobs=logprobs, outcome="ok")
+        return History.from_records(trace(expected, answer)).canaries("e0")[0].matches()
 
     assert answers([5, 6], [-1.0, -2.0]) is True
     assert answers([5, 7], [-1.0, -2.0]) is False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fakes.outcome import Outcome
@@ -217,3 +218,23 @@ def trace(*records: AnyRecord, header: Header | None = None) -> list[AnyRecord]:
 
 def fact(name: str, t: float = 0.0, engine: str = "", source: Any = "core", **data: Any) -> Fact:
     return Fact(t=t, engine=engine, source=source, name=name, data=data)
+
+
+@contextmanager
+def _careless_client() -> Iterator[Any]:
+    class Careless(ToySut):
+        def refit(self, deadline_s: float) -> RefitResult:
+            self.fleet.endpoints[0].request("flush_cache", timeout_s=deadline_s)
+            return RefitResult(self.version)
+
+    yield Careless
+
+
+def toy_plants() -> list[Plant]:
+    return [Plant("careless", "client", frozenset({"TOY-2"}), "a toy", _careless_client, "it looks at no answer")]
+
+
+def toy_command(times: int = 1) -> int:
+    """A command of another package."""
+    print("toy " * times)  # noqa: T201
+    return 0

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import shadow
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(shadow.HOME)
+OFF = ("--exploration", "off")
+
+
+@pytest.fixture
+def suite(pytester, toys_installed, monkeypatch):
+    """A package with a suite of its own, importable from the working folder."""
+    package = pytester.mkpydir("toysuite")
+    (package / "__init__.py").write_text("from tests.harness.toys import toy_suite as suite\n")
+    monkeypatch.syspath_prepend(str(pytester.path))
+    toys_installed("toy", "toysuite:suite", "refitcheck.suites")
+    import importlib.metadata
+
+    points = importlib.metadata.entry_points()
+    kept = [p for p in points if p.value != "tests.harness.toys:toy_suite"]
+
+    def entry_points(**select):
+        from importlib.metadata import EntryPoints
+
+        return EntryPoints(kept).select(**select)
+
+    monkeypatch.setattr("harness.suites.entry_points", entry_points)
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    return package
+
+
+def run(pytester, *arguments):
+    return pytester.inline_run(*arguments, "-p", "no:cacheprovider", "-p", "no:xdist")
+
+
+def outcome(pytester, capfd, *arguments):
+    recorded = run(pytester, *arguments)
+    out, err = capfd.readouterr()
+    assert hasattr(recorded, "listoutcomes"), out + err
+    passed, skipped, failed = recorded.listoutcomes()
+    names = {report.nodeid.split("::")[-1]: report.outcome for report in (*passed, *skipped, *failed)}
+    return recorded.ret, names, out + err
+
+
+TOYS = ("--lane", "toy", "--sut", "toy")
+
+
+def test_a_suite_is_collected_as_one_item_per_rule_engine_and_client(pytester, suite, capfd):
+    code, names, out = outcome(pytester, capfd, "toysuite", *TOYS, "--engine", "fake:0.5.20,0.5.23", *OFF, "-v")
+    assert code == 1
+    assert names == {
+        "TOY-1[fake:0.5.20]": "passed",
+        "TOY-2[fake:0.5.20-toy]": "failed",
+        "TOY-1[fake:0.5.23]": "passed",
+        "TOY-2[fake:0.5.23-toy]": "failed",
+    }
+    assert "engine fake:0.5.20,0.5.23 in a toy, tp 1   clock: virtual   sut toy, policy resume   seed 20261130" in out
+
+
+def test_it_works_with_pyargs(pytester, suite, capfd):
+    code, names, _ = outcome(pytester, capfd, "--pyargs", "toysuite", *TOYS, "--rule", "TOY-1")
+    assert (code, names) == (0, {"TOY-1[fake:0.5.23]": "passed"})
+
+
+def test_a_failure_is_the_block_alone(pytester, suite, capfd):
+    _, _, out = outcome(
+        pytester, capfd, "toysuite", *TOYS, "--plant", "careless", "--fault", "e0:flush_cache#1:before:drop"
+    )
+    block = out[out.index("✗ TOY-2") : out.index("short test summary")]
+    assert "  clause   somewhere.py:1" in block
+    assert "  replay   refitcheck run --rule TOY-2 --lane toy --engine fake:0.5.23 --sut toy" in block
+    assert "Traceback" not in out
+    assert "pytest_items" not in block
+
+
+def test_a_harness_error_is_an_error_and_an_unsupported_rule_is_skipped_with_its_reason(
+    pytester, suite, capfd, monkeypatch
+):
+    import tests.harness.toys as toys
+
+    def broken(bench):
+        raise KeyError("oops")
+
+    monkeypatch.setattr(toys, "flushes", broken)
+    monkeypatch.setattr(toys, "refits", lambda bench: bench.unsupported("a crystal ball"))
+    recorded = run(pytester, "toysuite", *TOYS, *OFF, "-rs")
+    out = capfd.readouterr().out
+    _, skipped, failed = recorded.listoutcomes()
+    assert [(r.nodeid.split("::")[-1], r.when) for r in failed] == [("TOY-1[fake:0.5.23]", "setup")]
+    assert len(skipped) == 1
+    assert "unsupported: a crystal ball" in out
+    assert "KeyError: 'oops'" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (("--engine", "0.1"), "unknown engine version '0.1'"),
+        (("--sut", "moon"), "no system under test 'moon'"),
+        (("--policy", "hope"), "unknown policy 'hope'"),
+        (("--tp", "two"), "--tp 'two' is not a whole number"),
+        (("--rule", "NOPE"), "no rule or family 'NOPE'"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_pytests_usage_error(pytester, suite, capfd, option, told):
+    recorded = run(pytester, "toysuite", *TOYS, *option)
+    out, err = capfd.readouterr()
+    assert recorded.ret == 4
+    assert f"ERROR: {told}" in out + err
+    assert "Traceback" not in out + err
+
+
+def test_junitxml_of_pytest_has_the_exercised_counts(pytester, suite, capfd):
+    from junitparser import JUnitXml, Properties
+
+    outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--junitxml=j.xml")
+    (found,) = JUnitXml.fromfile("j.xml")
+    counts = {case.name: {p.name: p.value for ps in case.iterchildren(Properties) for p in ps} for case in found}
+    assert counts == {"TOY-1[fake:0.5.23]": {"exercised": "1"}, "TOY-2[fake:0.5.23-toy]": {"exercised": "0"}}
+
+
+def test_the_lane_is_closed_at_the_end(pytester, suite, capfd, monkeypatch):
+    from tests.harness.toys import ToyLane
+
+    closed = []
+    monkeypatch.setattr(ToyLane, "close", lambda self: closed.append(self))
+    outcome(pytester, capfd, "toysuite", *TOYS, *OFF)
+    assert len({id(lane) for lane in closed}) == 2
+
+
+def test_a_run_that_has_nothing_to_do_with_us_sees_nothing_of_us(pytester, suite, capfd):
+    pytester.makepyfile("def test_x(): pass")
+    code, names, out = outcome(pytester, capfd, "test_a_run_that_has_nothing_to_do_with_us_sees_nothing_of_us.py")
+    assert (code, names) == (0, {"test_x": "passed"})
+    assert "refitcheck 0" not in out
+    assert "policy" not in out
+
+
+HEAVY = ("numpy", "torch", "msgspec", "typer", "fakes", "conformance", "harness.runner", "harness.suites")
+
+
+def test_the_plugin_imports_nothing_heavy_until_it_is_needed(tmp_path):
+    (tmp_path / "test_x.py").write_text(
+        f"import sys\ndef test_x():\n    assert [m for m in {HEAVY!r} if m in sys.modules] == []\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "test_x.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_foreign_package_of_our_name_is_told_with_its_place(tmp_path):
+    (tmp_path / "real_runs").mkdir()
+    (tmp_path / "real_runs" / "__init__.py").touch()
+    code = "from harness.shadow import shadowed; print('\\n'.join(shadowed()))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    told = f"package real_runs is shadowed: Python finds {tmp_path / 'real_runs'}, ours is {ROOT / 'real_runs'}"
+    assert done.stdout.strip() == told
+
+
+def test_options_that_another_plugin_owns_stay_with_it(pytester, suite, capfd):
+    pytester.makepyfile(other="def pytest_addoption(parser):\n    parser.addoption('--seed', default='theirs')\n")
+    recorded = pytester.inline_run("toysuite", *TOYS, *OFF, "--refitcheck-seed", "5", "-p", "other")
+    assert "seed 5" in capfd.readouterr().out
+    assert recorded.ret == 1
+
+
+def test_items_that_share_explored_histories_stay_on_one_worker():
+    from harness.pytest_items import _groups
+    from harness.scenario import Scenario
+    from harness.suites import Suite
+    from tests.harness.toys import book, flush_answered, rule
+
+    def scenario(name, *rules, explore=True):
+        return Scenario(name, frozenset(rules), lambda bench: None, "fake only: a toy", explore=explore)
+
+    rules = tuple(rule(f"X-{i}", flush_answered) for i in range(5))
+    scenarios = (
+        scenario("a", "X-0", "X-1"),
+        scenario("b", "X-1", "X-2"),
+        scenario("c", "X-2", "X-3", explore=False),
+        scenario("d", "X-3", "X-4"),
+    )
+    groups = _groups(book(Suite("s", rules, scenarios)))
+    assert groups["X-0"] == groups["X-1"] == groups["X-2"] != groups["X-3"] == groups["X-4"]
