@@ -214,6 +214,8 @@ def _parse_tensors(raw: bytes) -> dict[str, np.ndarray]:
     if length > len(raw) - 8:
         raise ValueError("the header is longer than the file")
     header = json.loads(raw[8 : 8 + length])
+    if not isinstance(header, dict):
+        raise ValueError("the header is not an object")
     data = memoryview(raw)[8 + length :]
     out: dict[str, np.ndarray] = {}
     for name, entry in header.items():

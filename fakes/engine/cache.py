@@ -8,6 +8,7 @@ stale entries that later requests reuse (mem_cache/radix_cache.py @0.5.23).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,10 @@ class _Node:
     used: int = 0
     pins: int = 0
     children: dict[int, _Node] = field(default_factory=dict)
+
+
+def _evictable(node: _Node) -> bool:
+    return not node.children and not node.pins and node.parent is not None
 
 
 @dataclass(frozen=True)
@@ -68,17 +73,15 @@ class PrefixCache:
         node = nodes[-1] if nodes else self._roots.setdefault(extra_key, _Node())
         self._use(nodes)
         held = self._pin(node)
-        for token, entry, state_id in zip(tokens[known:], kv[known:], state_ids[known:], strict=True):
-            if self.size >= self.max_tokens and not self.evict(1):
-                break
-            child = _Node(node, token, np.array(entry), state_id)
+        self.evict(self.size + len(tokens) - known - self.max_tokens)
+        self.unpin(held)
+        last = known + max(0, self.max_tokens - self.size)
+        self._clock += 1
+        for token, entry, state_id in zip(tokens[known:last], kv[known:last], state_ids[known:last], strict=True):
+            child = _Node(node, token, np.array(entry), state_id, self._clock)
             node.children[token] = child
             self.size += 1
             node = child
-            self._use([node])
-            self.unpin(held)
-            held = self._pin(node)
-        self.unpin(held)
         return known
 
     def pin(self, tokens: Sequence[int], extra_key: str | None = None) -> Pin | None:
@@ -95,16 +98,19 @@ class PrefixCache:
 
     def evict(self, tokens: int) -> int:
         """Drop at least `tokens` least recently used, unpinned leaves if there are so many. Returns how many went."""
-        gone = 0
-        while gone < tokens:
-            leaves = [node for node in self._nodes() if not node.children and not node.pins]
-            if not leaves:
-                break
-            leaf = min(leaves, key=lambda node: node.used)
-            if leaf.parent is not None:
-                del leaf.parent.children[leaf.token]
-            self.size -= 1
+        leaves = [(node.used, order, node) for order, node in enumerate(self._nodes()) if _evictable(node)]
+        heapq.heapify(leaves)
+        order, gone = len(leaves) + self.size, 0
+        while leaves and gone < tokens:
+            leaf = heapq.heappop(leaves)[2]
+            parent = leaf.parent
+            assert parent is not None
+            del parent.children[leaf.token]
             gone += 1
+            if _evictable(parent):
+                order += 1
+                heapq.heappush(leaves, (parent.used, order, parent))
+        self.size -= gone
         return gone
 
     @property
