@@ -1,13 +1,63 @@
-"""Catalogues of mutants: ours, and those of a user's file or entry point."""
+"""Catalogues of mutants: entry points of `refitcheck.catalogues` and a user's own files. Plants become mutants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from importlib.metadata import entry_points
+from typing import Any
 
+from harness.errors import UsageError
+from harness.mutate.edits import Patch
+from harness.mutate.files import load_object
 from harness.mutate.mutant import Mutant
-from harness.mutate.source import TargetError
+from harness.suites import Plant, load_point
+
+GROUP = "refitcheck.catalogues"
 
 
-def find(name: str, catalogues: Sequence[str]) -> Mutant:
-    """One mutant by id."""
-    raise TargetError(f"unknown mutant {name!r}")
+def load(files: Sequence[str] = (), *, installed: bool = True) -> dict[str, Mutant]:
+    """All mutants by id: installed ones, then those of `files`. UsageError for what does not load or comes twice."""
+    out: dict[str, Mutant] = {}
+    if installed:
+        for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+            _take(out, load_point(point), f"entry point {point.name}")
+    for text in files:
+        _take(out, load_object(text, "mutants"), text)
+    return out
+
+
+def find(name: str, files: Sequence[str]) -> Mutant:
+    """One mutant by id. UsageError when there is none."""
+    known = load(files)
+    if name not in known:
+        raise UsageError(f"unknown mutant {name!r}")
+    return known[name]
+
+
+def _take(out: dict[str, Mutant], found: Any, where: str) -> None:
+    made: Iterable[Any] = found() if callable(found) else found
+    for one in made:
+        mutant = one if isinstance(one, Mutant) else planted(one) if isinstance(one, Plant) else None
+        if mutant is None:
+            raise UsageError(f"{where}: {one!r} is neither a Mutant nor a Plant")
+        if not mutant.breaks:
+            raise UsageError(f"{where}: mutant {mutant.id} breaks no rule")
+        if mutant.id in out:
+            raise UsageError(f"{where}: mutant {mutant.id} is defined twice")
+        out[mutant.id] = mutant
+
+
+def planted(plant: Plant) -> Mutant:
+    """A planted defect as a mutant: its context is entered in a process of its own, and never left."""
+
+    def enter() -> Any:
+        stack = contextlib.ExitStack()
+        _kept.append(stack)
+        return stack.enter_context(plant.apply())
+
+    side = "client" if plant.target == "client" else "engine"
+    return Mutant(plant.id, f"{side}:", Patch(enter, plant.text or plant.id), plant.breaks, plant.origin, plant.text)
+
+
+_kept: list[contextlib.ExitStack] = []  # a generator that is collected would undo its patch

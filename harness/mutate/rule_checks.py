@@ -1,10 +1,162 @@
-"""Rule judgements as checks (written with the harness's runner)."""
+"""Rule judgements as checks: a scenario run in process gives a history, and the rules that it exercises judge it.
+
+One check is one history: scenario, engine version, and for the refit side also the system under test, its policy and
+the faults planted into its calls. The fault plans are those of the unmutated client.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.errors import Unsupported, UsageError
+from harness.faults import Fault, faults_text
+from harness.lanes.loader import load_lane
+from harness.mutate.checks import Check, Finding
+from harness.mutate.files import load_object
+from harness.runner import Runner
+from harness.scenario import Scenario
+from harness.settings import DEFAULT_VERSION, Settings, exploration_of, policy_of, split_engines
+from harness.suites import Book, Suite, load_book
+from harness.sut.loader import load_sut
+from harness.sut.protocol import Sut
+from harness.units import judged
 
-def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> Any:
-    """The checks of a run of rules."""
-    raise NotImplementedError
+planted: list[Callable[[], Sut]] = []
+"""A system under test that a mutant of this process puts in place of the one asked for; the last one counts."""
+
+
+class RuleCheck:
+    """One history and its judges."""
+
+    def __init__(self, runner: Runner, scenario: Scenario, version: str, sut: str, faults: tuple[Fault, ...]) -> None:
+        self._runner, self._scenario, self._version, self._sut, self._faults = runner, scenario, version, sut, faults
+        self._rules = judged(runner.settings, runner.book, scenario, version)
+        self.tp = max(runner.tp, scenario.min_tp)
+        self.rules = frozenset(rule.id for rule in self._rules)
+        self.path = inspect.getsourcefile(scenario.run) or ""
+        where = " ".join(filter(None, (version, f"tp{self.tp}", sut, runner.settings.policy if sut else "")))
+        self.id = f"{scenario.id} [{where}]" + (f" {faults_text(faults)}" if faults else "")
+
+    @property
+    def faulted(self) -> str:
+        """The operation whose call the first fault hits, or ""."""
+        return self._faults[0].op if self._faults else ""
+
+    def run(self) -> list[Finding]:
+        """Run the scenario and judge; one finding for each violated rule."""
+        runner = self._runner
+        if planted:
+            runner._planted = planted[-1]
+        try:
+            history = runner.run_once(self._scenario, self._version, self._sut, self._faults, self.tp)
+        except Unsupported:
+            return []
+        found = []
+        for rule in self._rules:
+            verdict = runner._judge(rule, history)
+            if verdict.status == "violated":
+                found.append(Finding(rule.id, f"{verdict.actual} ({verdict.where})"))
+        return found
+
+
+class RuleChecks:
+    """All checks of a run of rules."""
+
+    def __init__(self, runners: Sequence[Runner], checks: list[Check]) -> None:
+        self.checks = checks
+        self._runners = runners
+
+    def enter(self) -> None:
+        """Nothing to prepare: every scenario makes its own world."""
+
+    def close(self) -> None:
+        """Stop the lane."""
+        for runner in self._runners:
+            runner.close()
+
+
+def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleChecks:
+    """Make the checks. Keys, all optional: engine ("fake:0.5.23,0.5.21"), suts, policies, tps, seed, rules, rule_files,
+    side ("engine", "refit" or both), exploration.
+    """
+    book = book_with(described.get("rule_files", ()))
+    lane = load_lane("fake", {})
+    versions = split_engines(described.get("engine") or DEFAULT_VERSION, lane.versions, lane.kind)  # type: ignore[attr-defined]
+    suts = tuple(described.get("suts") or ("reference",))
+    side = described.get("side") or ""
+    if side != "engine":
+        for name in suts:
+            load_sut(name)
+    runners: list[Runner] = []
+    checks: list[Check] = []
+    for policy in described.get("policies") or ("resume",):
+        for tp in described.get("tps") or (0,):
+            settings = Settings(
+                versions=versions,
+                suts=suts,
+                policy=policy_of(policy),
+                tp=tp,
+                rules=tuple(described.get("rules", ())),
+                exploration=exploration_of(described.get("exploration", "full")),
+            )
+            runner = Runner(settings, book, lane)
+            runners.append(runner)
+            sides = {"engine", "refit"} if not side else {side}
+            if policy != (described.get("policies") or ("resume",))[0]:
+                sides -= {"engine"}  # an engine has no policy
+            checks += _checks(runner, sides)
+    if not checks:
+        raise UsageError("no scenario exercises any of the rules asked for")
+    return RuleChecks(runners, checks)
+
+
+def book_with(files: Sequence[str]) -> Book:
+    """The installed rules and scenarios, and those of a user's files: each holds a `suite`, or a function for it."""
+    book = load_book()
+    for text in files:
+        found = load_object(text, "suite")
+        made = found if isinstance(found, Suite) else found()
+        if not isinstance(made, Suite):
+            raise UsageError(f"{text}: its suite is no harness.suites.Suite")
+        try:
+            book.add_suite(made)
+        except ValueError as error:
+            raise UsageError(f"{text}: {error}") from error
+    return book
+
+
+def _checks(runner: Runner, sides: set[str]) -> list[Check]:
+    settings = runner.settings
+    out: list[Check] = []
+    for version in settings.versions:
+        for scenario in runner.book.scenarios.values():
+            tp = max(runner.tp, scenario.min_tp)
+            if scenario.side not in sides or not scenario.fits(version, tp, runner.lane.name):
+                continue
+            if not judged(settings, runner.book, scenario, version):
+                continue
+            for sut in settings.suts if scenario.side == "refit" else ("",):
+                out.append(RuleCheck(runner, scenario, version, sut, ()))
+                if scenario.explore and sut and settings.exploration != "off":
+                    out += [
+                        RuleCheck(runner, scenario, version, sut, f) for f in _plans(runner, scenario, version, sut, tp)
+                    ]
+    return out
+
+
+def _plans(runner: Runner, scenario: Scenario, version: str, sut: str, tp: int) -> Sequence[tuple[Fault, ...]]:
+    """The fault plans of one scenario, spread: the first fault of every call, then the second of every call, ..."""
+    try:
+        recorded = runner.run_once(scenario, version, sut, (), tp)
+    except Unsupported:
+        return ()
+    plans = list(runner._plan(recorded))
+    turn: dict[tuple[str, str, int], int] = {}
+    keyed = []
+    for n, faults in enumerate(plans):
+        call = (faults[0].engine, faults[0].op, faults[0].nth)
+        turn[call] = turn.get(call, -1) + 1
+        keyed.append((turn[call], n))
+    return [plans[n] for _, n in sorted(keyed)]

@@ -1,0 +1,44 @@
+"""A Python file or module of the user's that brings rules or mutants."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+
+
+def load_object(text: str, attribute: str) -> Any:
+    """`path/file.py`, `package.module` or either with `:name`; the object called `attribute` unless a name is given.
+
+    UsageError with one line when it does not load.
+    """
+    place, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier():
+        place, name = text, attribute
+    try:
+        module = _file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except UsageError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"{place} does not import: {type(error).__name__}: {said}") from error
+    if not hasattr(module, name):
+        raise UsageError(f"{place} has no {name!r}")
+    return getattr(module, name)
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    name = f"refitcheck_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
