@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,15 @@ from fakes.engine.protocol import (
     Tick,
     Token,
 )
+
+
+def _mapping(body: Any) -> dict[str, Any]:
+    if isinstance(body, bytes):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return {}
+    return body if isinstance(body, dict) else {}
 
 
 class ScriptedCore:
@@ -56,7 +66,7 @@ class ScriptedCore:
         return self._call(event, now)
 
     def _call(self, call: Call, now: float) -> list[Effect]:
-        body = call.body if isinstance(call.body, dict) else {}
+        body = _mapping(call.body)
         path = call.path
         if path == "/in":
             self._at(now + body["s"], lambda: [Reply(id=call.id, status=200, body={"after": body["s"]})])
@@ -85,6 +95,16 @@ class ScriptedCore:
             return [Reply(id=call.id, status=200, value=Raised(body["name"], "no such parameter"))]
         elif path == "/release_memory_occupation":
             self._at(now + 5.0, lambda: [self._die()])
+        elif path == "/request":
+            raw = call.body.decode() if isinstance(call.body, bytes) else call.body
+            said = {"method": call.method, "query": call.query, "bearer": call.bearer, "body": raw}
+            return [Reply(id=call.id, status=201, body=said)]
+        elif path == "/cancelled":
+            return [Reply(id=call.id, status=200, body=len(self.cancelled))]
+        elif path == "/text":
+            return [Reply(id=call.id, status=400, body="no\n", media="text")]
+        elif path == "/empty":
+            return [Reply(id=call.id, status=503, media="empty")]
         elif path != "/hang":
             return [Reply(id=call.id, status=200, body={"path": path, "body": call.body}, value=("ok", call.via))]
         return []

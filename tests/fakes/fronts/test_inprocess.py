@@ -13,6 +13,7 @@ from fakes.engine.protocol import EngineConfig
 from fakes.fronts.inprocess import Engine, EngineDied, Server, SessionEngine
 from fakes.fronts.requests import fields_of
 from fakes.world import DeadlockError, World
+from tests.fakes.fronts.conftest import ended
 from tests.fakes.scripted import ScriptedCore
 
 
@@ -273,13 +274,4 @@ def test_process_death_really_kills_the_caller():
     )
     assert done.returncode == -9, done.stderr
     [child] = done.stdout.split()
-    assert not is_running(int(child))
-
-
-def is_running(pid):
-    import psutil
-
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert ended(int(child), 20)
