@@ -25,6 +25,8 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 FLUSH_WITHIN_S = 30.0
 CONTINUE_ATTEMPT_S = 10.0
+SESSION_OPEN = "a weight-update session is already open"
+NO_SESSION = "no weight-update session is open"
 
 
 @dataclass
@@ -74,11 +76,14 @@ class Control:
             engines, wait_s = [e for e, _ in busy], min(wait_s * 2, LONGEST_WAIT_S)
 
     def begin(self, engines: Sequence[Engine], deadline: Deadline) -> None:
-        """Open a session on each engine. One that a client left open when it died is closed first: nobody else can."""
+        """Open a session on each engine. One that was left open, by us or by a client that died, is closed first."""
         if not self.profile.sessions:
             return
+        ours = [e for e in engines if e.session is Session.OPEN]
+        if ours:
+            self.end(ours, deadline.work("begin"))
         answers = self._begin(engines, deadline)
-        left_open = [e for e, o in answers if o.status == 400 and "already open" in o.text]
+        left_open = [e for e, o in answers if o.status == 400 and SESSION_OPEN in o.text]
         if left_open:
             self.end(left_open, deadline.work("begin"))
             answers = [(e, o) for e, o in answers if e not in left_open] + self._begin(left_open, deadline)
@@ -118,12 +123,15 @@ class Control:
 
     def end(self, engines: Sequence[Engine], timeout_s: float) -> None:
         """Close the session, once: finalisation is not idempotent, so an end that got no answer is not repeated."""
+        before = [e.session for e in engines]
         for e in engines:
             e.session, e.end_was_sent = Session.UNKNOWN, True
         answers = ask(engines, "end_weight_update", {}, timeout_s)
-        for e, outcome in answers:
-            if outcome.ok or refused(outcome):
+        for (e, outcome), session in zip(answers, before, strict=True):
+            if outcome.ok or NO_SESSION in outcome.text:
                 e.session = Session.CLOSED
+            elif refused(outcome):
+                e.session = session
             if outcome.ok and e.complete:
                 e.weights = Weights.WHOLE
         raise_failed("end", answers)

@@ -74,6 +74,7 @@ class RefitClient:
         """What acquires something comes after its guard, so that a part of it is given back as well."""
         engines, control = self._engines, self.control
         with Guards() as guards:
+            guards.hold("report", self._report_lost)
             guards.hold("offload", self._offload)
             guards.hold("continue", lambda: self._continue(guards, deadline))
             guards.hold("onload_kv", lambda: self._onload_kv(guards, deadline))
@@ -96,6 +97,7 @@ class RefitClient:
         self._phase("release")
         self._muster()
         with Guards() as guards:
+            guards.hold("report", self._report_lost)
             guards.hold("continue", lambda: self._continue(guards, deadline))
             self.control.pause(self._engines, deadline)
             self.control.flush(self._engines, deadline)
@@ -164,9 +166,8 @@ class RefitClient:
         if self.terminal:
             return []
         for e in self._engines:
-            reason = e.lost or self._lost_because(e, failed=guards.error is not None)
-            if reason:
-                self._lose(e, reason)
+            e.lost = e.lost or self._lost_because(e, failed=guards.error is not None)
+        self._report_lost()
         return [e for e in self._engines if not e.lost]
 
     def _lost_because(self, e: Engine, *, failed: bool) -> str:
@@ -183,16 +184,16 @@ class RefitClient:
         return ""
 
     def _wants_end(self, e: Engine) -> bool:
-        """An open session, or one that may be open and can be asked; without sessions, a complete set."""
+        """A session that is or may be open and was not ended yet; without sessions, a complete set."""
         if not self.control.profile.sessions:
             return e.complete
-        return e.session is Session.OPEN or (e.session is Session.UNKNOWN and not e.end_was_sent)
+        return e.session is not Session.CLOSED and not e.end_was_sent
 
-    def _lose(self, e: Engine, reason: str) -> None:
-        if not e.reported:
-            e.reported = True
-            self.markers.engine("ENGINE_LOST", e.name, e.incarnation, reason)
-        e.lost = reason
+    def _report_lost(self) -> None:
+        for e in self._engines:
+            if e.lost and not e.reported:
+                e.reported = True
+                self.markers.engine("ENGINE_LOST", e.name, e.incarnation, e.lost)
 
     def _latch(self, error: BaseException) -> None:
         if not self.terminal:

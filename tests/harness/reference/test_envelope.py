@@ -174,7 +174,9 @@ def test_a_session_that_somebody_left_open_is_closed_first():
     assert not rig.e[0].open
 
 
-@pytest.mark.parametrize("how", ["500 after", "drop after", "hang after", "drop before", "400 before"])
+@pytest.mark.parametrize(
+    "how", ["500 after", "drop after", "hang after", "drop before", "400 before", "200 false before"]
+)
 def test_an_end_is_sent_once_whatever_it_answers_and_the_engine_does_not_serve(how):
     rig = Rig()
     rig.e[0].script[END, 1] = how
@@ -187,6 +189,25 @@ def test_an_end_is_sent_once_whatever_it_answers_and_the_engine_does_not_serve(h
     assert not rig.e[0].paused
     assert not rig.e[0].open
     assert sut.reported_version() == "v1"
+
+
+def test_an_end_that_was_refused_leaves_the_session_open_and_the_next_refit_closes_it_first():
+    rig = Rig("miles")
+    rig.e[0].script[END, 1] = "400 before"
+    sut, _ = failing(rig)
+    sut.refit(100)
+    assert not rig.e[0].dead
+    assert not rig.e[0].open
+    assert rig.e[0].ops.count(BEGIN) == 2
+    assert rig.e[0].ops.count(END) == 3
+
+
+def test_an_engine_that_is_found_gone_at_the_very_end_is_reported():
+    rig = Rig(engines=2)
+    rig.e[0].script["continue_generation", 1] = "die"
+    failing(rig)
+    assert rig.marker("ENGINE_LOST")["engine"] == "e0"
+    assert not rig.e[1].paused
 
 
 def test_a_failing_end_does_not_keep_the_others_from_continuing():
