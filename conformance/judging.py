@@ -126,8 +126,8 @@ def paused(*modes: str) -> When:
 
 
 def busy(call: Call, state: State) -> bool:
-    """A request that a scheduler has was under way from the call's beginning to its end."""
-    return state.busy_until > call.end_pos
+    """A request that a scheduler has was under way from the call's beginning to its end, or to the engine's."""
+    return state.busy_until > call.end_pos or (state.busy_until >= 0 and died(call))
 
 
 def idle(call: Call, state: State) -> bool:

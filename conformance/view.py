@@ -108,6 +108,8 @@ def _after(state: State, call: Call) -> State:
     if call.op == "generate":
         running, waiting = state.running - {call.id}, state.waiting - {call.id}
         return replace(state, running=running, waiting=waiting, quiet_since=call.end_t)
+    if call.op in UPDATE_OPS and did is False and "Weights were updated, but" in call.message:
+        return replace(state, label="")  # refused since 0.5.22 with the weights in: generations carry it, infos do not
     if did is False:
         return state
     if call.op == "begin_weight_update":

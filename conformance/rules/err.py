@@ -82,14 +82,14 @@ RULES = (
             push_unchanged("not-base64"),
         ),
         ["managers/io_struct.py:1699@0.5.17", f"{HS}:635@0.5.23"],
-        versions=">=0.5.17",
+        versions=">=0.5.17 || miles",
     ),
     engine(
         "ERR-54",
         "A payload that is not base64 kills the engine.",
         push_answered("not-base64", DIES),
         ["managers/tp_worker.py:163@0.5.12.post1"],
-        versions="<0.5.17",
+        versions="<0.5.17,!=miles",
     ),
     engine(
         "ERR-55",

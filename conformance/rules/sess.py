@@ -112,7 +112,7 @@ RULES = (
             answered(bucket, said(200)),
         ),
         ["entrypoints/http_server.py:1395@0.5.20"],
-        versions="<0.5.21",
+        versions="<0.5.21,!=miles",
     ),
     engine(
         "SESS-55",
