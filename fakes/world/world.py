@@ -6,6 +6,7 @@ import heapq
 import itertools
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -88,7 +89,7 @@ class World(Baton):
         self._incarnations: dict[str, int] = {}
         self._max_calls = max_calls
         self._calls = 0
-        self._events: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, int, Callable[[], None], Ticket | None]] = []
         self._order = itertools.count()
 
     def __enter__(self) -> World:
@@ -156,7 +157,7 @@ class World(Baton):
         ticket = Ticket(self, target, call, timeout_s)
         self.at(self.transit_s, lambda: self._arrive(ticket))
         if ticket.deadline is not None:
-            self._push(ticket.deadline, _TIMEOUT, ticket.time_out)
+            self._push(ticket.deadline, _TIMEOUT, ticket.time_out, ticket)
         return ticket
 
     def call(
@@ -228,6 +229,12 @@ class World(Baton):
         """Run `action()` after `delay_s`, whoever holds the baton then. It must not block."""
         self._push(self.now + delay_s, _EVENT, action)
 
+    def patched_time(self) -> AbstractContextManager[None]:
+        """The time module in virtual time, for a client that uses it; see `fakes.world.patched_time`."""
+        from fakes.world.patched_time import patched_time
+
+        return patched_time(self)
+
     # Meeting points.
 
     def barrier(self, parties: int, name: str = "barrier") -> Barrier:
@@ -244,8 +251,8 @@ class World(Baton):
 
     # The schedule.
 
-    def _push(self, when: float, priority: int, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (when, priority, next(self._order), action))
+    def _push(self, when: float, priority: int, action: Callable[[], None], ticket: Ticket | None = None) -> None:
+        heapq.heappush(self._events, (when, priority, next(self._order), action, ticket))
 
     def _arrive(self, ticket: Ticket) -> None:
         if ticket.done:
@@ -276,7 +283,10 @@ class World(Baton):
         return ticked
 
     def _next_event(self) -> float | None:
-        nearest = self._events[0][0] if self._events else None
+        events = self._events
+        while events and events[0][4] is not None and events[0][4].done:
+            heapq.heappop(events)  # The timeout of a call that has ended: nothing will happen then.
+        nearest = events[0][0] if events else None
         for engine in self.engines.values():
             due = engine.shell.deadline()
             if due is not None and (nearest is None or due < nearest):

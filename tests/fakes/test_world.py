@@ -172,6 +172,13 @@ def test_a_call_that_nothing_will_ever_end_is_a_deadlock(world, engine):
     assert fact.data["waiting"] == [{"who": "main", "what": "e0 POST /hang"}]
 
 
+def test_the_timeout_of_a_call_that_has_ended_is_no_deadline(world, engine):
+    world.call(engine, "POST", "/echo", timeout_s=600)
+    with pytest.raises(DeadlockError):
+        world.call(engine, "POST", "/hang")
+    assert world.now < 1.0
+
+
 def test_an_engine_that_ticks_for_ever_does_not_hide_a_deadlock(world, engine):
     world.submit(engine, "POST", "/poll")
     with pytest.raises(DeadlockError, match="main waits for e0 POST /hang"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -187,6 +188,17 @@ def test_threads_that_the_world_did_not_make_are_named_as_the_trouble(world):
 
     world.join(world.spawn(rank))
     assert "a thread that World.spawn did not make" in errors[0]
+
+
+def test_a_client_that_uses_the_time_module_can_live_in_virtual_time(world):
+    real = time.sleep, time.monotonic
+    with world.patched_time():
+        before = time.monotonic(), time.time()
+        time.sleep(1000.0)
+        assert (time.monotonic() - before[0], round(time.time() - before[1], 3)) == (1000.0, 1000.0)
+        assert time.monotonic_ns() - round(before[0] * 1e9) == 1000 * 10**9
+    assert world.now == 1000.0
+    assert (time.sleep, time.monotonic) == real
 
 
 def test_a_barrier_lets_everybody_go_together_and_again(world):
