@@ -96,9 +96,6 @@ class Runner:
 
     def _header(self, scenario: Scenario, spec: EngineSpec, sut: str) -> Header:
         meta: dict[str, Any] = {"scenario": scenario.id, "sut": sut, "policy": self.settings.policy}
-        epoch = getattr(self.lane, "epoch", None)
-        if epoch is not None:
-            meta |= {"epoch": epoch, "scale": self.lane.scale}  # type: ignore[attr-defined]
         if self.settings.plant:
             meta["plant"] = self.settings.plant
         return Header(

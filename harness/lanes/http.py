@@ -1,0 +1,263 @@
+"""The lane over HTTP: each fake engine is a server process of its own, on real time times a scale."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakes.trace import AnyRecord
+from harness.errors import HarnessError, UsageError
+from harness.gate import FaultGate
+from harness.lanes import fake
+from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
+from harness.lanes.wire import HttpLink, Wire
+from harness.passage import GatedEngine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fakes.fronts.process import ServerProcess
+
+TIME_SCALE = 0.1
+READY_S = 60.0
+_HEALTH_VARIABLE = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
+
+
+class HttpLane:
+    """Fake engines behind HTTP. Option `time_scale`: real seconds per second of every duration.
+
+    Facts come from the servers' trace files; all clocks are CLOCK_MONOTONIC since `begin`, divided by the scale.
+    """
+
+    name = "http"
+    kind = "fake"
+    where = "http"
+    clock: Clock = "scaled"
+    default_tp = 2
+    provides = frozenset(f"core:{fact}" for fact in fake.CORE_FACTS)
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        given = dict(options or {})
+        self.time_scale = _scale(given.pop("time_scale", TIME_SCALE))
+        if given:
+            raise UsageError(f"lane http has no option {', '.join(sorted(given))}")
+        self._epoch = time.monotonic()
+        self._gate: FaultGate | None = None
+        self._engines: list[HttpEngine] = []
+        self._kits: list[Any] = []
+        self._traces: list[Path] = []
+        self._folder: Path | None = None
+        self._wire: Wire | None = None
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The engine versions that can be faked."""
+        return fake.known_versions()
+
+    @property
+    def epoch(self) -> float:
+        """CLOCK_MONOTONIC at second 0 of the scenario."""
+        return self._epoch
+
+    def begin(self, gate: FaultGate, seed: int) -> None:
+        """A fresh scenario. torch is imported before the clock starts, since payloads need it."""
+        import torch
+
+        torch.set_num_threads(1)
+        self._gate = gate
+        self._epoch = time.monotonic()
+
+    def finish(self) -> list[list[AnyRecord]]:
+        """Stop the scenario's servers and read their traces."""
+        for kit in self._kits:
+            kit.close()
+        for engine in self._engines:
+            engine.stop()
+        traces = [_read(path) for path in self._traces if path.exists()]
+        for path in self._traces:
+            path.unlink(missing_ok=True)
+        self._engines, self._kits, self._traces, self._gate = [], [], [], None
+        return traces
+
+    def now(self) -> float:
+        """Seconds since `begin`, in the engines' seconds."""
+        return (time.monotonic() - self._epoch) / self.time_scale
+
+    def sleep(self, seconds: float) -> None:
+        """The engines' seconds."""
+        time.sleep(max(0.0, seconds * self.time_scale))
+
+    def engine(self, spec: EngineSpec, name: str = "e0") -> EngineHandle:
+        """Start a server and wait until it listens. HarnessError, with the end of its log, when it does not come up."""
+        assert self._gate is not None
+        engine = HttpEngine(self, self._gate, spec, name)
+        self._engines.append(engine)
+        return engine
+
+    def trainer(self, ranks: int) -> Any:
+        """A trainer kit of threads whose payloads are torch's CPU shared memory."""
+        from fakes.trainer import TrainerKit
+
+        assert self._gate is not None
+        kit = TrainerKit(None, ranks, self._gate.trainer, wire="torch")
+        self._kits.append(kit)
+        return kit
+
+    def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
+        """The same weights as in process."""
+        return dict(fake.tiny_weights(spec.shape, spec.tied, spec.dtype, seed))
+
+    def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
+        """What the fake's own model answers."""
+        return fake.clean_answer(spec.shape, spec.tied, spec.dtype, spec.tp, seed, tuple(prompt), n)
+
+    def close(self) -> None:
+        """Stop everything and remove the folder of models and logs."""
+        self.finish()
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    # -- what its engines use -----------------------------------------------------------------------------------
+
+    @property
+    def wire(self) -> Wire:
+        """The event loop that all calls run on."""
+        if self._wire is None:
+            self._wire = Wire()
+        return self._wire
+
+    @property
+    def folder(self) -> Path:
+        """A folder for models, logs and traces; removed by `close`."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="refitcheck-http-"))
+        return self._folder
+
+    def model(self, spec: EngineSpec) -> Path:
+        """The Hugging Face folder that a server of this spec starts with."""
+        from fakes.tiny import write_model
+
+        path = self.folder / f"{spec.shape}-{'tied' if spec.tied else 'untied'}-{spec.dtype}-{spec.seed}"
+        if not path.exists():
+            config = fake.model_config(spec.shape, spec.tied, spec.dtype)
+            write_model(path, config, self.weights(spec, spec.seed))
+        return path
+
+    def start(self, spec: EngineSpec, name: str, incarnation: int) -> ServerProcess:
+        """One server process."""
+        from fakes.fronts.process import ServerProcess, StartError
+
+        stem = f"{name}-{incarnation}-{len(self._traces)}"
+        trace = self.folder / f"{stem}.jsonl"
+        self._traces.append(trace)
+        options, env = launch_options(spec)
+        args = [
+            *("--fake-version", spec.version, "--model-path", str(self.model(spec)), "--dtype", spec.dtype),
+            *("--tp-size", str(spec.tp), "--time-scale", str(self.time_scale), "--epoch", repr(self._epoch)),
+            *(
+                "--trace",
+                str(trace),
+                "--engine-name",
+                name,
+                "--incarnation",
+                str(incarnation),
+                "--log-level",
+                "warning",
+            ),
+            *options,
+        ]
+        try:
+            return ServerProcess(args, log=self.folder / f"{name}.log", env=env, ready_timeout_s=READY_S)
+        except StartError as error:
+            raise HarnessError(str(error)) from error
+
+
+class HttpEngine(GatedEngine):
+    """One server, restarted as the next incarnation."""
+
+    def __init__(self, lane: HttpLane, gate: FaultGate, spec: EngineSpec, name: str) -> None:
+        self.spec = spec
+        self._lane = lane
+        self._payloads: list[Any] = []
+        self._process = lane.start(spec, name, 0)
+        self._http = HttpLink(lane.wire, self._process, lane.now, lane.time_scale)
+        super().__init__(gate, self._http, name)
+
+    @property
+    def url(self) -> str:
+        """Where it listens; calls there are not recorded."""
+        return self._process.url
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process lives."""
+        return self._process.alive
+
+    def restart(self) -> None:
+        """The next incarnation, with the weights that the first began with."""
+        self._process.stop()
+        self.incarnation += 1
+        self._process = self._lane.start(self.spec, self.name, self.incarnation)
+        self._http.process = self._process
+
+    def payloads(
+        self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
+    ) -> list[str]:
+        """torch CPU tensors in shared memory, one payload per rank; kept until the scenario is over."""
+        from fakes.trainer import torch_wire
+
+        make = torch_wire.export_bucket if load_format == "flattened_bucket" else torch_wire.export_list
+        made = [make(list(entry.items())) for entry in named]
+        self._payloads += made
+        return [export.payload for export in made]
+
+    def stop(self) -> None:
+        """End the process and free the payloads."""
+        self._process.stop()
+        for export in self._payloads:
+            export.release()
+        self._payloads = []
+
+
+def launch_options(spec: EngineSpec) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a spec's further options."""
+    args: list[str] = []
+    env: dict[str, str] = {}
+    for name, value in spec.options:
+        flag = "--" + name.replace("_", "-")
+        if name == "health_generation":
+            env[_HEALTH_VARIABLE] = "true" if value else "false"
+        elif value is True:
+            args.append(flag)
+        elif value is not False and value is not None:
+            args += [flag, str(value)]
+    return args, env
+
+
+def _scale(value: Any) -> float:
+    try:
+        scale = float(value)
+    except ValueError:
+        raise UsageError(f"time_scale {value!r} is not a number") from None
+    if not 0 < scale <= 100:
+        raise UsageError(f"time_scale {value!r} is not between 0 and 100")
+    return scale
+
+
+def _read(path: Path) -> list[AnyRecord]:
+    """A server's trace; its last line may be torn, since it was killed while it wrote."""
+    from harness.history_files import read_records
+
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole != data:
+        path.write_bytes(whole)
+    return read_records(path) if whole else []
