@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.reference.deadline import Deadline
 from harness.reference.engines import (
+    ALL_TAGS,
     KV_TAGS,
     WEIGHT_TAGS,
     Answers,
@@ -106,18 +107,19 @@ class Control:
         self._resume("onload_weights", engines, WEIGHT_TAGS, deadline.work("onload_weights"))
 
     def release(self, engines: Sequence[Engine], deadline: Deadline) -> None:
-        """Give the trainer all memory. The engines are paused and were proven idle: a busy one dies of this."""
-        tags = [*KV_TAGS, *WEIGHT_TAGS]
-        timeout_s = deadline.work("release")
-        for e in engines:
-            e.tags_known = False
-            if not self.weights_survive_release:
-                e.weights = Weights.HOLLOW
-        answers = ask(engines, "release_memory_occupation", {"tags": tags}, timeout_s)
-        for e, outcome in answers:
-            if outcome.ok:
-                e.tags_known, e.released = True, set(tags)
-        raise_failed("release", answers)
+        """Give the trainer what memory it does not have yet. A busy engine dies of it: these are paused and flushed."""
+        for tags, group in _by_tags(engines, lambda e: [t for t in ALL_TAGS if t not in e.released]):
+            timeout_s = deadline.work("release")
+            for e in group:
+                e.tags_known = False
+                if "weights" in tags and not self.weights_survive_release:
+                    e.weights = Weights.HOLLOW
+            answers = ask(group, "release_memory_occupation", {"tags": list(tags)}, timeout_s)
+            for e, outcome in answers:
+                if outcome.ok:
+                    e.tags_known = True
+                    e.released |= set(tags)
+            raise_failed("release", answers)
 
     # -- giving back ----------------------------------------------------------------------------------------------
 
@@ -142,8 +144,7 @@ class Control:
 
     def _resume(self, phase: str, engines: Sequence[Engine], tags: Sequence[str], timeout_s: float) -> None:
         """Resume what is known to be released, once: an engine dies of resuming a tag that it has."""
-        for wanted in sorted({tuple(t for t in tags if t in e.released) for e in engines} - {()}):
-            group = [e for e in engines if tuple(t for t in tags if t in e.released) == wanted]
+        for wanted, group in _by_tags(engines, lambda e: [t for t in tags if t in e.released]):
             for e in group:
                 e.tags_known = False
             answers = ask(group, "resume_memory_occupation", {"tags": list(wanted)}, timeout_s)
@@ -168,3 +169,14 @@ class Control:
         if waiting and not answers:
             raise DeadlineSpent("continue: the refit's deadline is spent")
         raise_failed("continue", answers)
+
+
+Tags = tuple[str, ...]
+
+
+def _by_tags(engines: Sequence[Engine], wanted: Callable[[Engine], list[str]]) -> list[tuple[Tags, list[Engine]]]:
+    """Engines that want the same tags, together; those that want none are left out."""
+    groups: dict[Tags, list[Engine]] = {}
+    for e in engines:
+        groups.setdefault(tuple(wanted(e)), []).append(e)
+    return [(tags, group) for tags, group in groups.items() if tags]

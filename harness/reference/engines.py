@@ -17,6 +17,7 @@ from harness.sut.protocol import Endpoint
 
 WEIGHT_TAGS = ("weights",)
 KV_TAGS = ("kv_cache", "cuda_graph")
+ALL_TAGS = KV_TAGS + WEIGHT_TAGS
 
 
 class Session(enum.Enum):
@@ -133,8 +134,9 @@ def refused(outcome: Outcome) -> bool:
 
 
 def raise_failed(phase: str, answers: Answers, kind: type[CallFailed] = CallFailed) -> None:
-    """Raise for the first engine that did not say yes; the others' failures are notes."""
-    errors = [kind(phase, e.name, outcome) for e, outcome in answers if not outcome.ok]
+    """Raise for the engine that first did not say yes; the others' failures are notes."""
+    failed = sorted(((e, o) for e, o in answers if not o.ok), key=lambda answer: answer[1].elapsed_s)
+    errors = [kind(phase, e.name, outcome) for e, outcome in failed]
     for other in errors[1:]:
         errors[0].add_note(str(other))
     if errors:

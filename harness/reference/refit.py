@@ -64,8 +64,8 @@ class RefitClient:
         """Send `state` to every engine as `version`. Raises the first error; its notes tell what failed after it."""
         self.index += 1
         with self.markers.refit(transfer=TRANSFER, index=self.index, version=version):
-            self._check(state)
             self._muster()
+            self._check(state)
             calls = self._envelope(state, version, deadline)
         lost = [e.name for e in self._roster() if e.lost]
         return RefitResult(version=version, buckets=calls, detail=f"without {', '.join(lost)}" if lost else "")
@@ -106,8 +106,6 @@ class RefitClient:
     # -- before anything is sent ----------------------------------------------------------------------------------
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        if self.terminal:
-            raise Terminal(f"an earlier refit failed for good: {self.terminal}")
         if not state:
             raise BadState("the policy's state is empty")
         missing = sorted(self._names - set(state))
@@ -115,6 +113,8 @@ class RefitClient:
             raise BadState(f"the state lacks {len(missing)} tensors of the last complete one: {', '.join(missing[:3])}")
 
     def _muster(self) -> None:
+        if self.terminal:
+            raise Terminal(f"an earlier refit failed for good: {self.terminal}")
         roster = list(self._roster())
         self._engines = [e for e in roster if not e.lost]
         if not self._engines:

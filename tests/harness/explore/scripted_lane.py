@@ -137,6 +137,8 @@ def two_refits(bench: Bench) -> None:
     """Serve, refit (the faulted one), replace what is lost, refit again, serve."""
     engines = bench.fleet(bench.fleet_size)
     serve(bench, "before")
+    rollouts = [bench.traffic(handle, f"rollout {handle.name}", n=60) for handle in engines if bench.inflight]
+    bench.sleep(0.05)
     if "phase" in bench.caps.optional and bench.offload:
         with suppress(Exception):
             bench.sut.phase("train")
@@ -152,6 +154,8 @@ def two_refits(bench: Bench) -> None:
             handle.restart()
     bench.refit(2, "v2", deadline_s=60)
     serve(bench, "after")
+    for rollout in rollouts:
+        rollout.result(60)
 
 
 def serve(bench: Bench, label: str) -> None:
@@ -168,6 +172,8 @@ def runner(
     offload: bool = False,
     policy: str = "resume",
     lane: Any = None,
+    inflight: bool = False,
+    **launch: Any,
 ) -> Callable[[Plan], History]:
     lane = lane or ScriptedLane()
 
@@ -176,9 +182,9 @@ def runner(
         gate = FaultGate(trace, lane.now, faults)
         trace.write(Header(clock="virtual", lane=lane.name, engine_version=version, tp=tp, meta={"policy": policy}))
         lane.begin(gate, 0)
-        spec = EngineSpec(version=version, tp=tp)
+        spec = EngineSpec(version=version, tp=tp, options=tuple(launch.items()))
         bench = Bench(lane, gate, spec, sut_factory=make_sut, sut_options={"policy": policy})
-        bench.fleet_size, bench.offload = engines, offload
+        bench.fleet_size, bench.offload, bench.inflight = engines, offload, inflight
         try:
             two_refits(bench)
         finally:

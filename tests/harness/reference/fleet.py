@@ -63,7 +63,7 @@ class ScriptedEngine:
             if what == "hang after":
                 self.act(op, body)
             until = self.world.now + timeout_s
-            return lambda: (self.world.sleep(until - self.world.now), Outcome(ending="timeout"))[1]
+            return lambda: (self.world.sleep(until - self.world.now), Outcome(ending="timeout", elapsed_s=timeout_s))[1]
         if what == "die":
             self.dead = True
         outcome = OK if what.endswith("before") or self.dead else self.act(op, body)

@@ -277,6 +277,8 @@ def test_terminal_latches_once_the_first_update_was_sent():
     before = list(rig.order)
     with pytest.raises(Terminal, match=str(error)[:30]):
         sut.refit(100)
+    with pytest.raises(Terminal):
+        sut.phase("train")
     assert rig.order == before
 
 
@@ -369,6 +371,22 @@ def test_the_failures_of_other_engines_are_notes():
     _, error = failing(rig)
     assert error.engine == "e0"
     assert any("e1" in note for note in error.__notes__)
+
+
+def test_the_failure_that_came_first_is_raised_not_the_engine_that_was_asked_first():
+    rig = Rig(engines=2)
+    rig.e[0].script["pause_generation", 1] = "hang before"
+    rig.e[1].script["pause_generation", 1] = "400 before"
+    _, error = failing(rig)
+    assert error.engine == "e1"
+
+
+def test_memory_that_the_trainer_has_is_not_released_again():
+    rig = Rig(engines=2)
+    sut = client(rig)
+    sut.phase("train")
+    sut.phase("train")
+    assert [e.ops.count("release_memory_occupation") for e in rig.e] == [1, 1]
 
 
 def test_an_interrupt_is_a_failure_like_any_other():
