@@ -114,7 +114,7 @@ def refit_of(history: History, call: Call) -> Refit | None:
 
 
 def quarantined(history: History, part: Part) -> bool:
-    """Whether the client had given this incarnation up, or everything, when the refit ended: ENGINE_LOST or TERMINAL."""
+    """Whether the client had given this incarnation up (ENGINE_LOST), or everything (TERMINAL), by the refit's end."""
     return any(_speaks_of(n, part) for n in history.trainer("ENGINE_LOST") if n.pos < part.refit.end_pos) or any(
         n.pos < part.refit.end_pos for n in history.trainer("TERMINAL")
     )

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from harness.scenario import Scenario
 
-MODULES: tuple[str, ...] = ()
+MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory")
 
 
 def scenarios() -> tuple[Scenario, ...]:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from harness.rules import Rule
 
-FAMILIES = ("sess", "pause", "cache", "ver", "lock", "rank", "name", "part", "err", "live", "mem", "verif")
+FAMILIES = ("sess", "pause", "cache", "ver", "lock", "rank", "ipc", "name", "part", "err", "live", "mem", "verif")
 
 
 def all_rules() -> tuple[Rule, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from conformance.content import content
+from conformance.exports import made_for
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives
 from conformance.refits import Finding, Part, each_part, parts
 from conformance.rules.make import engine, refit
 from conformance.view import payloads, tp
-from harness.history import Call, History
+from harness.history import History
 from harness.rules import Verdict, held, violated
 
 WORKER = "managers/tp_worker.py"
@@ -26,27 +24,22 @@ def _at_tp_2(judge: Judge) -> Judge:
     return judged
 
 
-def origins(call: Call) -> list[Mapping[str, Any]]:
-    """What is known of the producers of an update's payloads: {rank, engine, tp_rank} each, [] where nothing is."""
-    found = call.arg("serialized_named_tensors")
-    if not isinstance(found, list | tuple):
-        return []
-    return [item for item in found if isinstance(item, Mapping) and "tp_rank" in item]
-
-
 def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, and the engine's answers are those of the weights."""
     if tp(history, part.engine) < 2 or not part.buckets:
         return False
+    known = made_for(history)
+    told = False
     for call in part.buckets:
-        for position, origin in enumerate(origins(call)):
-            meant = (origin.get("engine", part.engine), origin["tp_rank"])
-            if meant != (part.engine, position):
-                told = f"payload[{position}] was made for {meant[0]} tp rank {meant[1]}"
-                return f"payload[{position}] from the producer of {part.engine} tp rank {position}", told, str(call)
-    if not part.refit.ok or part.refit.seed is None:
-        return None if part.refit.ok is not None and all(origins(c) for c in part.buckets) else False
-    return content(part, history)
+        for position, payload in enumerate(payloads(call)):
+            meant = known.get(payload)
+            told = told or meant is not None
+            if meant not in (None, (part.engine, position)):
+                assert meant is not None
+                actual = f"payload[{position}] was made for {meant[0]} tp rank {meant[1]}"
+                return f"payload[{position}] from the producer of {part.engine} tp rank {position}", actual, str(call)
+    found = content(part, history)
+    return found if found is not False else None if told else False
 
 
 def _own_payload_each(part: Part, history: History) -> Finding | bool:

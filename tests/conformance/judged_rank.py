@@ -13,8 +13,9 @@ def truth(tape: Tape, engine: str = "e0") -> None:
     tape.expect(1, B, PROMPT, engine=engine)
 
 
-def origin(name: str, tp_rank: int, engine: str = "e0") -> dict[str, Any]:
-    return {"len": 999, "sha256": name, "engine": engine, "tp_rank": tp_rank}
+def exported(tape: Tape, *consumers: tuple[str, str, int]) -> None:
+    for number, (sha256, engine, tp_rank) in enumerate(consumers):
+        tape.trainer("export", number, export=number, sha256=sha256, consumers=[[engine, tp_rank]])
 
 
 def refit(*payloads: Any, tp: int = 2, tokens: list[int] | None = None, error: str = "", ragged: bool = False) -> Tape:
@@ -23,6 +24,7 @@ def refit(*payloads: Any, tp: int = 2, tokens: list[int] | None = None, error: s
     if ragged:
         tape.fact("ragged", engine="")
     with tape.refit(seed=1, error=error):
+        exported(tape, ("a", "e0", 0), ("b", "e0", 1))
         tape.bucket(payloads)
     if tokens is not None:
         tape.gen(tokens, prompt=PROMPT, origin="traffic")
@@ -31,17 +33,17 @@ def refit(*payloads: Any, tp: int = 2, tokens: list[int] | None = None, error: s
 
 @holds("RANK-1", "RANK-2")
 def a_payload_per_rank() -> Tape:
-    return refit(origin("a", 0), origin("b", 1), tokens=B)
+    return refit("a", "b", tokens=B)
 
 
 @leaves_open("RANK-1", "RANK-2", "RANK-3", "RANK-4")
 def one_rank_only() -> Tape:
-    return refit(origin("a", 0), tp=1, tokens=B)
+    return refit("a", tp=1, tokens=B)
 
 
 @breaks("RANK-1", "payload[0] was made for e0 tp rank 1")
 def transposed_but_harmless() -> Tape:
-    return refit(origin("b", 1), origin("a", 0), tokens=B)
+    return refit("b", "a", tokens=B)
 
 
 @breaks("RANK-1", "of no set")

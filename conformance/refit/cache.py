@@ -1,0 +1,32 @@
+"""Warm prompts and running requests around a refit."""
+
+from __future__ import annotations
+
+from conformance.refit.steps import NOT_RUN, ask, prepare, question
+from harness.bench import Bench
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("refit/cache", side="refit")
+
+
+@scenarios.add("CACHE-4", "VERIF-1", relation=NOT_RUN)
+def a_warm_prompt(bench: Bench) -> None:
+    """Warmed before each refit, asked after it."""
+    (e,) = prepare(bench, 1, "warm-1", "warm-2")
+    for number in (1, 2):
+        ask(bench, e, "warm-1")
+        ask(bench, e, "warm-2")
+        bench.refit(number)
+        question(bench, [e], "warm-1", "warm-2", f"fresh-{number}")
+
+
+@scenarios.add("PAUSE-3", "PAUSE-5", "CACHE-3", "VER-1", relation=NOT_RUN)
+def requests_that_run(bench: Bench) -> None:
+    """Three requests are under way when the refit begins, and one arrives during it."""
+    (e,) = prepare(bench, 1)
+    running = [bench.traffic(e, f"running-{n}", n=200) for n in range(3)]
+    e.sleep(0.1)
+    bench.refit(1)
+    for request in running:
+        request.result(60.0)
+    question(bench, [e], "fresh-1")

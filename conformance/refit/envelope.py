@@ -1,0 +1,59 @@
+"""Whole refits in a row, the ones that exploration plants faults into."""
+
+from __future__ import annotations
+
+from conformance.refit.steps import NOT_RUN, ask, prepare, question, restart_dead
+from harness.bench import Bench
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("refit/envelope", side="refit")
+
+ALWAYS = (
+    "SESS-1", "SESS-3", "SESS-4", "PAUSE-1", "PAUSE-2", "PAUSE-3", "PAUSE-5", "PAUSE-6", "CACHE-1", "CACHE-3",
+    "CACHE-4", "VER-1", "VER-4", "VER-71", "RANK-1", "RANK-2", "IPC-1", "IPC-2", "PART-1", "ERR-1", "LIVE-2",
+    "LOCK-2", "MEM-1", "MEM-2", "MEM-3", "VERIF-1",
+)  # fmt: skip
+
+
+def refit_thrice(bench: Bench, engines: int) -> None:
+    """A warm prompt and a running request; three refits, with questions after each."""
+    handles = prepare(bench, engines, "warm")
+    for e in handles:
+        ask(bench, e, "warm")
+    running = [bench.traffic(e, "running", n=120) for e in handles]
+    for number in (1, 2, 3):
+        bench.refit(number % 3)
+        question(bench, handles, f"fresh-{number}", "warm")
+        restart_dead(handles)
+    for request in running:
+        request.result(5.0)
+
+
+@scenarios.add(*ALWAYS, relation=NOT_RUN, explore=True)
+def three_refits(bench: Bench) -> None:
+    """One engine."""
+    refit_thrice(bench, 1)
+
+
+@scenarios.add(*ALWAYS, relation="fake only: a second real server does not fit", explore=True, lanes=["fake"])
+def three_refits_of_a_fleet(bench: Bench) -> None:
+    """Two engines."""
+    refit_thrice(bench, 2)
+
+
+@scenarios.add("VER-3", relation=NOT_RUN)
+def rollouts(bench: Bench) -> None:
+    """The client's own generations, before, between and after refits."""
+    prepare(bench, 1, "rollout")
+    if "rollout" not in bench.caps.optional:
+        bench.unsupported("the adapter has no rollout()")
+    for number in (1, 2):
+        _roll_out(bench)
+        bench.refit(number)
+    _roll_out(bench)
+
+
+def _roll_out(bench: Bench) -> None:
+    prompt = bench.prompt("rollout")
+    made = bench.sut.rollout(prompt, 8)  # type: ignore[attr-defined]
+    bench.note("rollout", prompt=prompt, tokens=list(made["tokens"]), version=str(made["version"]))

@@ -1,0 +1,104 @@
+"""Refits in which one thing goes wrong, and the one after, in which nothing does."""
+
+from __future__ import annotations
+
+from conformance.engine.steps import BUCKET
+from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
+from harness.bench import Bench
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("refit/faults", side="refit")
+PAIR = "fake only: a second real server does not fit"
+
+
+def fail_then_heal(bench: Bench, *faults: str, engines: int = 1, deadline_s: float = 60.0) -> None:
+    """A good refit, one with the faults, a good one again; questions after each."""
+    handles = prepare(bench, engines)
+    bench.refit(1)
+    question(bench, handles, "fresh-1")
+    bench.fault(*faults)
+    bench.refit(2, deadline_s=deadline_s)
+    question(bench, handles, "fresh-2")
+    restart_dead(handles)
+    bench.refit(0)
+    question(bench, handles, "fresh-3")
+
+
+@scenarios.add("SESS-3", "PAUSE-1", "VER-4", "PART-1", "ERR-1", relation=NOT_RUN)
+def the_second_bucket_is_refused(bench: Bench) -> None:
+    """By a 400 that says why."""
+    fail_then_heal(bench, f"e0:{BUCKET}#2:before:status400")
+
+
+@scenarios.add("PART-1", "VER-4", "ERR-1", relation=NOT_RUN)
+def the_last_answer_is_lost(bench: Bench) -> None:
+    """The engine takes a bucket and the connection drops."""
+    fail_then_heal(bench, f"e0:{BUCKET}#2:after:drop")
+
+
+@scenarios.add("ERR-1", "PART-1", relation=NOT_RUN)
+def success_false_with_200(bench: Bench) -> None:
+    """The status alone says nothing."""
+    fail_then_heal(bench, f"e0:{BUCKET}#1:before:success_false")
+
+
+@scenarios.add("PAUSE-1", "ERR-1", relation=PAIR, lanes=["fake"])
+def one_of_two_is_not_paused(bench: Bench) -> None:
+    """The second engine refuses to pause; the first one is paused."""
+    fail_then_heal(bench, "e1:pause_generation#1:before:status500", engines=2)
+
+
+@scenarios.add("SESS-3", "PAUSE-1", "ERR-1", relation=NOT_RUN, versions=">=0.5.21 || miles")
+def begin_fails(bench: Bench) -> None:
+    """Without an effect."""
+    fail_then_heal(bench, "e0:begin_weight_update#1:before:status500")
+
+
+@scenarios.add("SESS-3", "PAUSE-1", "ERR-1", relation=NOT_RUN, versions=">=0.5.21")
+def end_is_lost(bench: Bench) -> None:
+    """The session is still open when the next refit begins."""
+    fail_then_heal(bench, "e0:end_weight_update#1:before:drop")
+
+
+@scenarios.add("PAUSE-2", relation=NOT_RUN)
+def continue_is_dropped(bench: Bench) -> None:
+    """Before the engine sees it."""
+    fail_then_heal(bench, "e0:continue_generation#1:before:drop")
+
+
+@scenarios.add("CACHE-1", relation=NOT_RUN)
+def not_idle_yet(bench: Bench) -> None:
+    """Three flushes are refused."""
+    fail_then_heal(bench, *[f"e0:flush_cache#{n}:before:status400" for n in (1, 2, 3)])
+
+
+@scenarios.add("CACHE-1", "PAUSE-1", relation=NOT_RUN)
+def never_idle(bench: Bench) -> None:
+    """No flush is granted before the deadline."""
+    fail_then_heal(bench, *[f"e0:flush_cache#{n}:before:status400" for n in range(1, 200)], deadline_s=20.0)
+
+
+@scenarios.add("LIVE-1", "LIVE-2", relation=NOT_RUN)
+def slow_then_silent(bench: Bench) -> None:
+    """An update that takes 10 of 60 seconds; then one that never answers."""
+    handles = prepare(bench, 1)
+    bench.fault(f"e0:{BUCKET}#1:before:delay=10")
+    bench.refit(1, deadline_s=60.0)
+    question(bench, handles, "fresh-1")
+    bench.fault(f"e0:{BUCKET}#1:after:hang")
+    bench.refit(2, deadline_s=20.0)
+    question(bench, handles, "fresh-2")
+    bench.refit(0)
+    question(bench, handles, "fresh-3")
+
+
+@scenarios.add("LOCK-2", "PAUSE-1", relation=NOT_RUN, versions=">=0.5.21")
+def begin_waits_for_ever(bench: Bench) -> None:
+    """As an update does that waits for a lock which nobody gives back."""
+    fail_then_heal(bench, "e0:begin_weight_update#1:before:hang", deadline_s=20.0)
+
+
+@scenarios.add("LOCK-2", "LIVE-2", relation=NOT_RUN)
+def a_bucket_waits_for_ever(bench: Bench) -> None:
+    """The same for the update itself."""
+    fail_then_heal(bench, f"e0:{BUCKET}#1:before:hang", deadline_s=20.0)

@@ -1,0 +1,32 @@
+"""Unequal engines, and trainer ranks without one."""
+
+from __future__ import annotations
+
+from conformance.refit.steps import fleet, prepare, question
+from harness.bench import Bench
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("refit/fleet", side="refit")
+FAKE = "fake only: a second real server does not fit"
+
+
+@scenarios.add("RANK-1", "RANK-2", "RANK-3", "RANK-4", "IPC-1", relation=FAKE, lanes=["fake"], min_tp=2)
+def unequal_engines(bench: Bench) -> None:
+    """Two ranks and one rank: three trainer ranks, so that no tensor divides evenly among them."""
+    handles = [bench.engine(), bench.engine(tp=1)]
+    fleet(bench, handles, "fresh-1", "fresh-2")
+    bench.note("ragged")
+    for number in (1, 2):
+        bench.refit(number)
+        question(bench, handles, f"fresh-{number}")
+
+
+@scenarios.add("RANK-4", relation="not yet: the real lane has not run it", min_tp=2)
+def a_rank_without_an_engine(bench: Bench) -> None:
+    """It holds a shard all the same, and takes every step."""
+    bench.spare_ranks = 1
+    handles = prepare(bench, 1)
+    bench.note("ragged")
+    for number in (1, 2):
+        bench.refit(number)
+        question(bench, handles, f"fresh-{number}")

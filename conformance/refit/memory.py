@@ -1,0 +1,39 @@
+"""The colocated cycle: the trainer takes the memory, the refit gives it back."""
+
+from __future__ import annotations
+
+from conformance.engine.steps import BUCKET
+from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
+from harness.bench import Bench
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("refit/memory", side="refit")
+
+
+def _train(bench: Bench) -> None:
+    if "phase" not in bench.caps.optional:
+        bench.unsupported("the adapter has no phase()")
+    bench.sut.phase("train", 60.0)  # type: ignore[attr-defined]
+
+
+@scenarios.add("MEM-1", "MEM-2", "MEM-3", "PAUSE-6", "VERIF-1", relation=NOT_RUN)
+def release_and_refit(bench: Bench) -> None:
+    """Two whole cycles."""
+    handles = prepare(bench, 1)
+    for number in (1, 2):
+        _train(bench)
+        bench.refit(number)
+        question(bench, handles, f"fresh-{number}")
+
+
+@scenarios.add("MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=NOT_RUN)
+def a_refit_fails_on_released_memory(bench: Bench) -> None:
+    """The second bucket fails; the next refit brings everything back."""
+    handles = prepare(bench, 1)
+    _train(bench)
+    bench.fault(f"e0:{BUCKET}#2:before:status500")
+    bench.refit(1)
+    question(bench, handles, "fresh-1")
+    restart_dead(handles)
+    bench.refit(2)
+    question(bench, handles, "fresh-2")

@@ -1,0 +1,51 @@
+"""What refit-side scenarios do again and again: a fleet of which the truth is known, and questions after each refit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from conformance.engine.steps import NOT_RUN, know
+from harness.bench import CANARY_TOKENS, Bench, generation
+from harness.lanes.base import EngineHandle
+
+__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "prepare", "question", "restart_dead"]
+
+SEEDS = (0, 1, 2)
+PATIENCE_S = 5.0  # for an answer from an engine that may be paused for good
+
+
+def fleet(bench: Bench, engines: Sequence[EngineHandle], *labels: str, seeds: Sequence[int] = SEEDS) -> None:
+    """Note the size of each engine and the truth of the prompts, and set the client up."""
+    for engine in engines:
+        bench.note("engine", engine, tp=engine.spec.tp)
+        know(bench, engine, *labels, seeds=seeds)
+    assert bench.sut is not None
+
+
+def prepare(bench: Bench, engines: int = 1, *labels: str) -> list[EngineHandle]:
+    """A fleet of equal engines, with the truth of `labels` and of fresh-1, fresh-2, fresh-3."""
+    handles = bench.fleet(engines)
+    fleet(bench, handles, "fresh-1", "fresh-2", "fresh-3", *labels)
+    return handles
+
+
+def ask(bench: Bench, engine: EngineHandle, label: str) -> None:
+    """One canary prompt as traffic, with little patience: a paused engine does not answer."""
+    body = generation(bench.prompt(label), CANARY_TOKENS)
+    engine.call("generate", body, origin="traffic", timeout_s=PATIENCE_S)
+
+
+def question(bench: Bench, engines: Sequence[EngineHandle], *labels: str) -> None:
+    """After a refit: what version does each engine show, and what does it answer?"""
+    bench.barrier("after the refit")
+    for engine in engines:
+        engine.call("model_info", method="GET", timeout_s=PATIENCE_S)
+        for label in labels:
+            ask(bench, engine, label)
+
+
+def restart_dead(engines: Sequence[EngineHandle]) -> None:
+    """What a supervisor does: a dead engine comes back with the weights that it was launched with."""
+    for engine in engines:
+        if not engine.alive:
+            engine.restart()

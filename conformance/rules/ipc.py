@@ -1,0 +1,70 @@
+"""IPC: exported memory. The producer keeps it until every consumer has copied, and not longer."""
+
+from __future__ import annotations
+
+from conformance.exports import Export, exports
+from conformance.rules.make import refit
+from harness.history import History
+from harness.rules import Verdict, held, violated
+
+UNSEEN = "an engine does not see whether its producer keeps or frees memory; only the trainer's records tell"
+
+
+def _accounted(history: History) -> Verdict:
+    """After a refit each of its exports is released, and was opened once, by its own rank, where opens are seen."""
+    opens_seen = bool(history.trainer("open"))
+    exercised = 0
+    for refit_ in history.refits():
+        for export in exports(history):
+            if not refit_.pos < export.note.pos < refit_.end_pos or refit_.ok is None:
+                continue
+            exercised += 1
+            if not [n for n in export.released if n.pos < refit_.end_pos]:
+                return _wrong(
+                    export, f"never released in refit {refit_.index}", "released by the refit's end", exercised
+                )
+            if refit_.ok and opens_seen and len(export.opened) != 1:
+                return _wrong(export, f"opened {len(export.opened)} times", "opened once", exercised)
+            for opened in export.opened:
+                if not opened.get("own", True):
+                    told = f"opened by {opened.get('engine')} tp rank {opened.get('tp_rank')}"
+                    return _wrong(export, told, "opened by the rank that it was made for", exercised)
+    return held(exercised)
+
+
+def _kept_until_copied(history: History) -> Verdict:
+    """No export is released, freed or reused while the update that carries it is under way, or before it is sent."""
+    exercised = 0
+    for export in exports(history):
+        if export.call is None:
+            continue
+        exercised += 1
+        for note in (*export.released, *export.gone):
+            if note.pos < export.call.end_pos:
+                return _wrong(export, f"{note.name} before {export.call} had ended", "kept until then", exercised)
+    return held(exercised)
+
+
+def _wrong(export: Export, told: str, allowed: str, exercised: int) -> Verdict:
+    what = f"export {export.number} of rank {export.note.rank}"
+    return violated(allowed=[allowed], actual=f"{what} {told}", where=str(export.note), exercised=exercised)
+
+
+RULES = (
+    refit(
+        "IPC-1",
+        "Every export is opened once, by its own consumer, and released by the end of its refit.",
+        _accounted,
+        ["THUDM/slime#1731", "vllm-project/vllm#51258"],
+        needs=("call", "trainer:export"),
+        black_box=UNSEEN,
+    ),
+    refit(
+        "IPC-2",
+        "Exported memory is neither freed nor used again before the engine's ranks have copied it.",
+        _kept_until_copied,
+        ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
+        needs=("call", "trainer:export"),
+        black_box=UNSEEN,
+    ),
+)
