@@ -60,15 +60,15 @@ class Caller:
         self.engine = engine
         self.death = death
 
-    def submit(self, op: str, fields: Mapping[str, Any]) -> Ticket:
+    def submit(self, op: str, fields: Mapping[str, Any], method: str = "POST") -> Ticket:
         """Send; the caller of a dead engine dies here."""
         if not self.engine.alive:
             self._dead()
-        return self.world.submit(self.engine, "POST", f"/{op}", dict(fields), via="engine")
+        return self.world.submit(self.engine, method, f"/{op}", dict(fields), via="engine")
 
-    def sync(self, op: str, fields: Mapping[str, Any]) -> Any:
+    def sync(self, op: str, fields: Mapping[str, Any], method: str = "POST") -> Any:
         """Send and wait, as `loop.run_until_complete` does."""
-        return self.value(self.world.run_until(self.submit(op, fields)))
+        return self.value(self.world.run_until(self.submit(op, fields, method)))
 
     async def wait(self, op: str, fields: Mapping[str, Any]) -> Any:
         """Send and await."""

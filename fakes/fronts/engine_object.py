@@ -22,9 +22,9 @@ class Engine:
     """
 
     def __new__(cls, world: World, engine: WorldEngine, **kwargs: Any) -> Engine:
-        """Only the versions that have them get begin_weight_update and end_weight_update."""
-        if cls is Engine and _has_session(engine):
-            cls = SessionEngine
+        """Only the versions that have them get get_model_info, begin_weight_update and end_weight_update."""
+        if cls is Engine:
+            cls = _class_of(engine.config.profile)
         return object.__new__(cls)
 
     def __init__(
@@ -126,14 +126,35 @@ class Engine:
 
     def get_server_info(self) -> Any:
         """Launch arguments, internal states and the version."""
-        return self._caller.sync("server_info", {})
+        return self._caller.sync("server_info", {}, method="GET")
 
     def shutdown(self) -> None:
         """End the scheduler processes; the calling process lives on."""
         self.engine.kill("shutdown")
 
 
-class SessionEngine(Engine):
+class ModelInfoEngine(Engine):
+    """An Engine with get_model_info: 0.5.18 and later (entrypoints/engine.py:1375@0.5.18)."""
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What is served right now, with the live weight version; a part of /model_info."""
+        info = self._caller.sync("model_info", {}, method="GET")
+        return {name: info[name] for name in _MODEL_INFO if name in info}
+
+
+_MODEL_INFO = (
+    "model_path",
+    "served_model_name",
+    "is_generation",
+    "weight_version",
+    "load_format",
+    "reasoning_parser",
+    "tool_call_parser",
+    "disaggregation_mode",
+)
+
+
+class SessionEngine(ModelInfoEngine):
     """An Engine with weight-update sessions: 0.5.21 and later, and miles (entrypoints/engine.py:1643-1655@0.5.23)."""
 
     def begin_weight_update(self, selector: str = "all") -> tuple[bool, str]:
@@ -145,8 +166,11 @@ class SessionEngine(Engine):
         return pair(self._caller.sync("end_weight_update", {}))
 
 
-def _has_session(engine: WorldEngine) -> bool:
+def _class_of(version: str) -> type[Engine]:
     from fakes.engine.profiles import PROFILES
 
-    profile = PROFILES.get(engine.config.profile)
-    return profile is not None and profile.engine_session_calls
+    profile = PROFILES.get(version)
+    if profile is not None and profile.engine_session_calls:
+        return SessionEngine
+    # The calls came with the keys: served_model_name joined /model_info in 0.5.18, too.
+    return ModelInfoEngine if profile is not None and "served_model_name" in profile.model_info else Engine
