@@ -103,3 +103,43 @@ def record(
     except RuntimeError as error:
         _fail(str(error), HARNESS_ERROR)
     typer.echo(str(path))
+
+
+@real_app.command("keep")
+def keep(
+    results: Annotated[Path, typer.Argument(help="The results.json of a run on a real lane.")],
+    out: Annotated[Path | None, typer.Option(help="The folder of the records (default: this checkout's).")] = None,
+    allow_more_unsupported: Annotated[
+        bool, typer.Option(help="Even if the last record judged rules that are unsupported now.")
+    ] = False,
+) -> None:
+    """Keep a green run on a real lane as a dated record."""
+    from real_runs import validation
+
+    try:
+        for record in validation.from_results(validation.read_results(results)):
+            folder = out or validation.records_folder()
+            typer.echo(str(validation.keep(record, folder, allow_more_unsupported=allow_more_unsupported)))
+    except validation.NotGreen as error:
+        _fail(str(error), USAGE)
+
+
+@real_app.command("records")
+def records(
+    folder: Annotated[Path | None, typer.Argument(help="The folder of the records (default: this checkout's).")] = None,
+) -> None:
+    """List the dated records, and whether the sources that judge have changed since."""
+    from real_runs import validation
+
+    now = validation.sources_hash()
+    for path in sorted((folder or validation.records_folder()).glob("*.json")):
+        try:
+            record = validation.read(path)
+        except validation.NotGreen as error:
+            _fail(str(error), USAGE)
+        held = sum(status == "held" for status in record.rules.values())
+        same = "these sources" if record.sources == now else "older sources"
+        typer.echo(
+            f"{record.date}  {record.lane} {record.engine} tp {record.tp}  "
+            f"held {held}  unsupported {len(record.unsupported)}  {record.seconds:.0f} s  {same}"
+        )

@@ -72,7 +72,7 @@ def pins(version: str) -> list[str]:
         files.append("cpu-0.5.12.post1.txt")
     chosen: dict[str, str] = {}
     for file in files:
-        for line in resources.files("real_runs").joinpath("pins", file).read_text("utf-8").splitlines():
+        for line in resources.files("real_runs.pins").joinpath(file).read_text("utf-8").splitlines():
             if line and not line.startswith("#"):
                 chosen[re.sub(r"[-_.]+", "-", Requirement(line).name).lower()] = line
     return sorted(chosen.values(), key=str.lower)

@@ -14,18 +14,19 @@ from typing import Any
 import msgspec
 
 from fakes.outcome import Outcome
-from fakes.trace import Header, TraceWriter
+from fakes.trace import AnyRecord, Complete, Header, Invoke, TraceWriter
 from harness.gate import FaultGate
-from harness.history_files import write_records
+from harness.history_files import read_records, write_records
 from real_runs.cleaning import SETTLE_S, Cleaner
 from real_runs.client import Background
-from real_runs.env import SglangEnv, make
+from real_runs.comparing import by_sequence
+from real_runs.env import SglangEnv, make, pins
 from real_runs.models import TinyModel
 from real_runs.payloads import TorchPayloads
 from real_runs.performing import perform
 from real_runs.recipes import fill
 from real_runs.sequence import ADMIN_KEY, API_KEY, Flavour, Sequence, Step
-from real_runs.sequences import select
+from real_runs.sequences import catalogue, select
 from real_runs.server import Server, ServerSpec
 
 
@@ -181,7 +182,9 @@ def record_file(
 
     ValueError when nothing is wanted, EnvError without an environment, RuntimeError when the server does not behave.
     """
+    pins(version)  # refuses an unknown version, as the config does an unknown shape, before anything costly
     model = TinyModel(shape, tied, dtype, tp)
+    model.config  # noqa: B018
     sequences = [entry for entry in select(version, tp, flavour) if wanted(entry)]
     if not sequences:
         raise ValueError("no sequence is wanted of this server")
@@ -193,8 +196,37 @@ def record_file(
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
-    write_records(path, scrub(records, machine_words(env, model)))
+    write_records(path, merged(path, scrub(records, machine_words(env, model))))
     return path
+
+
+def merged(path: Path, records: list[AnyRecord]) -> list[AnyRecord]:
+    """The new records, and the sequences of a file of the same weights that were not recorded now."""
+    if not path.exists():
+        return records
+    old = read_records(path)
+    head, former = records[0], old[0]
+    assert isinstance(head, Header)
+    assert isinstance(former, Header)
+    if head.meta["weights"] != former.meta["weights"]:
+        return records
+    kept = {**by_sequence(old), **by_sequence(records)}
+    order = [entry.name for entry in catalogue()]
+    known = sorted((name for name in kept if name in order), key=order.index)
+    return renumbered([head, *(record for name in known for record in kept[name])])
+
+
+def renumbered(records: list[AnyRecord]) -> list[AnyRecord]:
+    """The same records with sequence and call numbers that grow through the whole file."""
+    writer = TraceWriter()
+    calls: dict[int, int] = {}
+    for record in records:
+        if isinstance(record, Invoke):
+            calls[record.call] = sum(isinstance(former, Invoke) for former in writer.records) + 1
+        if isinstance(record, Invoke | Complete):
+            record = msgspec.structs.replace(record, call=calls[record.call])
+        writer.write(record)
+    return writer.records
 
 
 def machine_words(env: SglangEnv, model: TinyModel) -> dict[str, str]:

@@ -19,7 +19,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing to do. `raw` is the exact body text instead of `body`; `label` ties a start to its join.
 
     How the replay compares: exact; prefix (generations whose length depends on timing: one's tokens begin the other's);
-    ending (only how the call ended and its status); keys (a JSON object's keys).
+    ending (only how the call ended and its status); keys (the real object has every key of the fake one).
     """
 
     do: Do = "call"

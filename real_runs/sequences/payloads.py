@@ -4,7 +4,7 @@ weight_sync/tensor_bucket.py, managers/tp_worker.py:200@0.5.23.
 """
 
 from real_runs.recipes import Entry
-from real_runs.sequence import BEGIN, END, FLUSH, Sequence, Step, call, canary, payload, update, whole
+from real_runs.sequence import BEGIN, END, FLUSH, Sequence, Step, call, canary, update, whole
 
 NORM = "model.norm.weight"
 
@@ -185,7 +185,7 @@ SEQUENCES = [
             call("update_weights_from_tensor", {"serialized_named_tensors": [1]}),
             call("update_weights_from_tensor", {"serialized_named_tensors": None}),
             call("update_weights_from_tensor", {"serialized_named_tensors": [], "flush_cache": "maybe"}),
-            call("update_weights_from_tensor", {"serialized_named_tensors": payload(whole(1)), "load_format": 5}),
+            call("update_weights_from_tensor", {"serialized_named_tensors": ["YWJj"], "load_format": 5}),
             END,
             canary(),
         ],

@@ -108,7 +108,9 @@ def test_an_integer_is_no_string_and_true_is_no_one():
 
 def test_keys_only():
     assert found(answer({"a": 1, "b": 2}, "keys"), answer({"a": 5, "b": 6}, "keys")) == []
-    assert found(answer({"a": 1, "b": 2}, "keys"), answer({"a": 1}, "keys")) != []
+    assert found(answer({"a": 1, "b": 2}, "keys"), answer({"a": 1}, "keys")) == []
+    assert found(answer({"a": 1}, "keys"), answer({"a": 1, "b": 2}, "keys")) != []
+    assert found(answer({"a": 1}, "keys"), answer("text", "keys")) != []
 
 
 def aborted(tokens):

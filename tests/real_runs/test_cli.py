@@ -1,0 +1,82 @@
+"""`refitcheck env` and `refitcheck real`: one line and an exit code for everything that can be wrong."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from real_runs import env, recorder
+from real_runs.cli import app, real_app
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path / "cache"))
+
+
+def run(which, *arguments):
+    return CliRunner().invoke(which, list(arguments))
+
+
+def test_an_unknown_version_is_a_usage_error():
+    result = run(app, "make", "9.9")
+
+    assert result.exit_code == 4
+    assert result.stderr.startswith("refitcheck: no pins for SGLang '9.9'; known versions: 0.5.12.post1")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_failure_to_make_it_is_a_harness_error(monkeypatch):
+    def fail(version, **options):
+        raise env.EnvError("no network: the package index cannot be reached")
+
+    monkeypatch.setattr(env, "make", fail)
+    result = run(app, "make", "0.5.23")
+
+    assert (result.exit_code, result.stderr) == (3, "refitcheck: no network: the package index cannot be reached\n")
+
+
+def test_make_prints_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(env, "make", lambda version, **options: env.SglangEnv(version, tmp_path / "p", tmp_path))
+
+    assert run(app, "make", "0.5.23").stdout == f"{tmp_path}\n"
+
+
+def test_list_says_which_are_ready():
+    lines = run(app, "list").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines] == list(env.SUPPORTED)
+    assert all(line.endswith("not made") for line in lines)
+
+
+def test_remove_of_what_is_not_there():
+    assert run(app, "remove", "0.5.23").stdout == "0.5.23: there was none\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "nothing/at-all"], "no sequence is wanted"),
+        (["--version", "0.1"], "no pins for SGLang '0.1'"),
+        (["--shape", "gpt"], "unknown model shape 'gpt'"),
+        (["--flavour", "sour"], "no sequence is wanted"),
+    ],
+)
+def test_a_wrong_option_of_record_is_one_line(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "make", lambda version, **options: pytest.fail("no environment is needed for that"))
+    result = run(real_app, "record", str(tmp_path / "out"), *arguments)
+
+    assert result.exit_code == 4
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_keep_and_records(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"settings": {"kind": "fake", "lane": "fake"}, "results": []}))
+    result = run(real_app, "keep", str(path))
+
+    assert result.exit_code == 4
+    assert result.stderr == "refitcheck: lane fake has no real engines\n"
+    assert run(real_app, "records", str(tmp_path)).exit_code == 4
+    assert run(real_app, "records", str(tmp_path / "nowhere")).stdout == ""
