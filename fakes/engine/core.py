@@ -123,7 +123,7 @@ class EngineCore:
         loop, scheduler = self._loop, self.scheduler
         while True:
             if self._crash is not None and now >= self._dies_at():
-                self.dead = True
+                self._bury()
                 self._effects.append(Die(rank=self._crash.rank, error=self._crash.raised))
                 return
             ran = not self._frozen(now) and loop.run(now)
@@ -139,6 +139,13 @@ class EngineCore:
                 return
             if self._crash is not None and self._frozen(now):
                 return
+
+    def _bury(self) -> None:
+        """The process tree is gone, with everything that was under way in it."""
+        self.dead = True
+        for task in list(self._open.values()):
+            task.close()
+        self._open.clear()
 
     def _dies_at(self) -> float:
         assert self._crash is not None

@@ -1,7 +1,8 @@
 """The body of /generate: schema, contract gate, and what the tokenizer manager refuses before it sends anything.
 
 Three layers, in SGLang's order: the FastAPI schema (400, ErrorResponse), from 0.5.22 the JSON contract
-(400, `{"error": text}`, entrypoints/api_contract.py:12@0.5.23), then ValueErrors of the tokenizer manager (400, `{"error": {"message": text}}`).
+(400, `{"error": text}`, entrypoints/api_contract.py:12@0.5.23), then ValueErrors of the tokenizer manager (400,
+`{"error": {"message": text}}`).
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ def check_schema(p: EngineProfile, route: Route, method: str, body: Any) -> dict
                 }
             )
     elif ids is not None:
-        errors += _pydantic("input_ids", ids)
+        errors += _pydantic(p, "input_ids", ids)
     for name in ("rid", "text", "sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num"):
         if name in body and not _plain(name, body[name]):
-            errors += _pydantic(name, body[name])
+            errors += _pydantic(p, name, body[name])
     if "stream" in body and type(body["stream"]) is not bool:
-        errors += _pydantic("stream", body["stream"])
+        errors += _pydantic(p, "stream", body["stream"])
     if errors:
         order = list(_ORDER)
         raise Invalid(route, method, sorted(errors, key=lambda e: order.index(e["loc"][1])))
@@ -133,15 +134,16 @@ def _plain(name: str, value: Any) -> bool:
     return all(type(item) is kind for item in items)
 
 
-def _pydantic(name: str, value: Any) -> list[Any]:
+def _pydantic(p: EngineProfile, name: str, value: Any) -> list[Any]:
     """pydantic's own errors for one field of GenerateReqInput; [] when it takes the value after all."""
     from pydantic import TypeAdapter, ValidationError
 
+    params: Any = dict[Any, Any] if p.structs == "dataclass" else dict[str, Any]
     types: dict[str, Any] = {
         "rid": str | list[str] | None,
         "text": list[str] | str | None,
         "input_ids": list[list[int]] | list[int] | None,
-        "sampling_params": list[dict[str, Any]] | dict[str, Any] | None,
+        "sampling_params": list[params] | params | None,  # type: ignore[valid-type]
         "return_logprob": list[bool] | bool | None,
         "logprob_start_len": list[int] | int | None,
         "top_logprobs_num": list[int] | int | None,

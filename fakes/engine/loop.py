@@ -98,6 +98,11 @@ class Task(Future[T]):
             self._waits_on = None
             self._loop.ready.append(self._step)
 
+    def close(self) -> None:
+        """End it without a result: nobody will ever step it again."""
+        self.done = True
+        self._coro.close()
+
     def _step(self) -> None:
         if self.done:
             return

@@ -1,0 +1,197 @@
+"""/generate: bodies, spans, aborts, streams, the cache, and sampling."""
+
+from typing import Any
+
+import pytest
+
+from fakes.engine.profiles import ORDER, PROFILES
+from tests.fakes.engine.control.driver import PROMPT, Driver, generate_body
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_the_keys_of_a_reply(version: str) -> None:
+    body = Driver(version).call("generate", generate_body()).body
+    keys = ["id", "finish_reason", "prompt_tokens", "weight_version", "num_retractions", "reasoning_tokens"]
+    keys += ["completion_tokens", "cached_tokens"]
+    keys += ["weight_versions"] if PROFILES[version].spans else []
+    keys += ["cached_tokens_details", "dp_rank", "e2e_latency", "response_sent_to_client_ts"]
+    assert list(body) == ["output_ids", "meta_info"]
+    assert list(body["meta_info"]) == keys
+    assert body["meta_info"]["finish_reason"] == {"type": "length", "length": 8}
+    assert len(body["meta_info"]["id"]) == 32
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_a_request_across_two_versions_reports_spans_or_only_the_last(version: str) -> None:
+    engine = Driver(version)
+    call = engine.start("generate", generate_body(100))
+    engine.advance(0.2)
+    reply = engine.call("update_weight_version", {"new_version": "2", "abort_all_requests": False})
+    assert reply.body == {"success": True, "message": "Weight version updated to 2", "new_version": "2"}
+    meta = engine.result(call).body["meta_info"]
+    assert meta["weight_version"] == "2"
+    if not PROFILES[version].spans:
+        assert "weight_versions" not in meta
+        return
+    first, second = meta["weight_versions"]
+    assert (first["version"], first["start"], second["version"], second["end"]) == ("default", 0, "2", 100)
+    assert first["end"] == second["start"] > 0
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_update_weight_version_aborts_everything_by_default(version: str) -> None:
+    engine = Driver(version)
+    call = engine.start("generate", generate_body(80))
+    engine.advance(0.2)
+    assert engine.call("update_weight_version", {"new_version": "2"}).status == 200
+    assert engine.result(call).body["meta_info"]["finish_reason"]["type"] == "abort"
+    assert engine.call("model_info", method="GET").body["weight_version"] == "2"
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_aborts(version: str) -> None:
+    """A running request gets one more token, a queued one an answer without prompt_tokens; unknown rids are a 200."""
+    engine = Driver(version, max_running_requests=1)
+    running = engine.start("generate", generate_body(400, rid="a1"))
+    engine.advance(0.1)
+    queued = engine.start("generate", generate_body(400, rid="b1"))
+    engine.advance(0.1)
+    for rid in ("nope", "", None):
+        reply = engine.call("abort_request", {"rid": rid} if rid is not None else {})
+        assert (reply.status, reply.body) == (200, None)
+    assert not engine.done(running)
+    engine.call("abort_request", {"rid": "b1"})
+    body = engine.result(queued).body
+    assert (body["text"], body["output_ids"]) == ("", [])
+    assert body["meta_info"]["finish_reason"] == {"type": "abort", "message": "Abort in waiting queue"}
+    assert not {"prompt_tokens", "cached_tokens"} & set(body["meta_info"])
+    engine.call("abort_request", {"abort_all": True})
+    assert engine.result(running).body["meta_info"]["finish_reason"]["message"] == "Aborted"
+
+
+def test_an_aborted_retracted_request_reports_what_was_reported_so_far() -> None:
+    """A request that does not stream reports every 50 tokens: a real 0.5.23 gave 150 of some 180."""
+    engine = Driver("0.5.23")
+    call = engine.start("generate", generate_body(400, rid="r"))
+    engine.advance(0.5)
+    engine.call("pause_generation", {"mode": "retract"})
+    engine.call("abort_request", {"rid": "r"})
+    body = engine.result(call).body
+    assert len(body["output_ids"]) == body["meta_info"]["completion_tokens"] == 100
+
+
+def test_logprobs_have_the_shapes_of_the_real_reply() -> None:
+    engine = Driver("0.5.23")
+    wanted = generate_body(4, return_logprob=True, logprob_start_len=0, top_logprobs_num=2, token_ids_logprob=[1, 2])
+    engine.generate()
+    meta = engine.call("generate", wanted).body["meta_info"]
+    assert meta["cached_tokens"] == 0, "prompt log-probabilities are never cached"
+    assert meta["input_token_logprobs"][0] == [None, 5, None]
+    assert [row[1] for row in meta["input_token_logprobs"]] == PROMPT
+    assert meta["input_top_logprobs"][0] is None
+    assert len(meta["input_top_logprobs"][1]) == 2
+    assert meta["output_token_logprobs_length"] == len(meta["output_token_logprobs"]) == 4
+    for row, top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True):
+        assert row[:2] == top[0][:2]
+        assert row[0] < 0
+    assert [token for _, token, _ in meta["output_token_ids_logprobs"][0]] == [1, 2]
+    plain = engine.call("generate", generate_body(4, return_logprob=True)).body["meta_info"]
+    assert plain["input_token_logprobs"] == []
+    assert plain["output_token_logprobs"] == meta["output_token_logprobs"]
+    assert "output_top_logprobs" not in plain
+
+
+def test_a_stream_is_cumulative_and_only_its_end_has_spans() -> None:
+    engine = Driver("0.5.23")
+    call = engine.start("generate", generate_body(3, stream=True))
+    assert engine.result(call).body is None
+    chunks = engine.chunks(call)
+    tokens = engine.generate(3)
+    assert [chunk["output_ids"] for chunk in chunks] == [tokens[:1], tokens[:2], tokens[:3]]
+    assert [chunk["meta_info"]["finish_reason"] for chunk in chunks] == [None, None, {"type": "length", "length": 3}]
+    assert ["weight_versions" in chunk["meta_info"] for chunk in chunks] == [False, False, True]
+    assert "response_sent_to_client_ts" in chunks[0]["meta_info"]
+    assert "response_sent_to_client_ts" not in chunks[2]["meta_info"]
+
+
+def test_a_refused_stream_says_so_in_a_chunk() -> None:
+    engine = Driver("0.5.23")
+    call = engine.start("generate", generate_body(600, stream=True))
+    assert engine.result(call).status == 200
+    (chunk,) = engine.chunks(call)
+    assert (chunk["error"]["code"], chunk["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_a_list_of_prompts_gives_a_list_and_n_gives_n() -> None:
+    engine = Driver("0.5.23")
+    body = generate_body(3)
+    body["input_ids"] = [[5, 6, 7], [8, 9]]
+    replies = engine.call("generate", body).body
+    assert [reply["meta_info"]["prompt_tokens"] for reply in replies] == [3, 2]
+    assert replies[0]["output_ids"] == Driver("0.5.23").generate(3, [5, 6, 7])
+    call = engine.start("generate", {**body, "stream": True})
+    engine.result(call)
+    assert sorted({chunk["index"] for chunk in engine.chunks(call)}) == [0, 1]
+    body = generate_body(3)
+    body["sampling_params"]["n"] = 2
+    twins = engine.call("generate", body).body
+    assert [twin["output_ids"] for twin in twins] == [engine.generate(3)] * 2
+    assert twins[0]["meta_info"]["cached_tokens"] == 4
+
+
+def test_stop_tokens_and_zero_tokens() -> None:
+    engine = Driver("0.5.23")
+    tokens = engine.generate()
+    body: dict[str, Any] = {"input_ids": PROMPT, "sampling_params": {"temperature": 0, "stop_token_ids": [tokens[2]]}}
+    reply = engine.call("generate", body).body
+    assert reply["output_ids"] == tokens[:3]
+    assert reply["meta_info"]["finish_reason"] == {"type": "stop", "matched": tokens[2]}
+    reply = engine.call("generate", generate_body(0)).body
+    assert (reply["output_ids"], reply["meta_info"]["finish_reason"]) == ([], {"type": "length", "length": 0})
+
+
+def test_sampling_is_seeded() -> None:
+    body: dict[str, Any] = {"input_ids": PROMPT, "sampling_params": {"temperature": 1.0, "max_new_tokens": 8}}
+    engine = Driver("0.5.23")
+    first, second = (engine.call("generate", body).body["output_ids"] for _ in range(2))
+    assert first != second
+    assert Driver("0.5.23").call("generate", body).body["output_ids"] == first
+    assert Driver("0.5.23", random_seed=1).call("generate", body).body["output_ids"] != first
+    body["sampling_params"]["sampling_seed"] = 3
+    assert engine.call("generate", body).body["output_ids"] == engine.call("generate", body).body["output_ids"]
+
+
+def test_the_cache_is_used_up_to_the_last_token_and_batching_changes_no_token() -> None:
+    engine = Driver("0.5.23")
+    alone = engine.generate(20)
+    assert engine.call("generate", generate_body()).body["meta_info"]["cached_tokens_details"] == {
+        "device": 4,
+        "host": 0,
+    }
+    calls = [engine.start("generate", generate_body(20, [i + 1, i + 2, i + 3])) for i in range(12)]
+    assert engine.generate(20) == alone
+    for index, call in enumerate(calls):
+        assert engine.result(call).body["output_ids"] == Driver("0.5.23").generate(
+            20, [index + 1, index + 2, index + 3]
+        )
+
+
+def test_a_client_that_leaves_is_noticed_within_four_seconds() -> None:
+    engine = Driver("0.5.23")
+    call = engine.start("generate", generate_body(400, rid="gone"))
+    engine.call("slow_down", {"forward_sleep_time": 1.0})
+    engine.cancel(call)
+    engine.advance(6)
+    assert {"rid": "gone", "event": "aborted"} in engine.named("request")
+    assert engine.call("pause_generation", {"mode": "abort"}).elapsed_s <= 1.0
+    assert not engine.done(call)
+
+
+def test_a_client_that_leaves_during_a_control_call_changes_nothing() -> None:
+    engine = Driver("0.5.23")
+    running = engine.start("generate", generate_body(200))
+    engine.advance(0.1)
+    begin = engine.start("begin_weight_update", {})
+    engine.cancel(begin)
+    engine.result(running)
+    assert engine.call("begin_weight_update", {}).status == 400, "the session was opened all the same"
