@@ -38,8 +38,9 @@ class Resolver(Protocol):
         """Open a torch CPU storage shared by file name (strategy file_system)."""
         ...
 
-    def torch_storage(self, data: bytes) -> np.ndarray:
-        """Read a storage written by torch.save (torch.storage._load_from_bytes)."""
+    def torch_storage(self, data: bytes) -> tuple[np.ndarray, str | None]:
+        """Read a storage written by torch.save (torch.storage._load_from_bytes); with its dtype's name if it is
+        typed."""
         ...
 
 

@@ -201,7 +201,9 @@ class Table:
 
     def load_from_bytes(self, data: Any) -> Any:
         """torch.storage._load_from_bytes."""
-        return Storage(self._resolver().torch_storage(bytes(data)))
+        array, name = self._resolver().torch_storage(bytes(data))
+        dtype = dtype_named(name) if name else None
+        return TypedStorage(Storage(array), dtype) if dtype else Storage(array)
 
     def rebuild_cuda_tensor(
         self,

@@ -157,7 +157,7 @@ class ExportRegistry:
 
         return TorchResolver().shared(manager, handle, size)
 
-    def torch_storage(self, data: bytes) -> np.ndarray:
+    def torch_storage(self, data: bytes) -> tuple[np.ndarray, str | None]:
         """A storage written by torch.save: see `fakes.trainer.torch_wire`."""
         from fakes.trainer.torch_wire import TorchResolver
 
@@ -221,7 +221,7 @@ class RegistryResolver:
         """Torch's own shared memory."""
         return self.registry.shared(manager, handle, size)
 
-    def torch_storage(self, data: bytes) -> np.ndarray:
+    def torch_storage(self, data: bytes) -> tuple[np.ndarray, str | None]:
         """A storage written by torch.save."""
         return self.registry.torch_storage(data)
 

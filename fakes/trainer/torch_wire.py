@@ -131,8 +131,8 @@ class TorchResolver:
         view: np.ndarray = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
         return view
 
-    def torch_storage(self, data: bytes) -> np.ndarray:
-        """torch.load(weights_only=True) of one storage."""
+    def torch_storage(self, data: bytes) -> tuple[np.ndarray, str | None]:
+        """torch.load(weights_only=True) of one storage, and its dtype's name if it is typed."""
         torch = _torch()
         try:
             storage = torch.load(io.BytesIO(data), weights_only=True)
@@ -142,8 +142,8 @@ class TorchResolver:
         untyped = getattr(storage, "_untyped_storage", storage)
         if not isinstance(untyped, torch.UntypedStorage):
             raise PayloadError("_pickle.UnpicklingError", f"Expected a Torch storage, got {type(storage).__name__}")
-        view: np.ndarray = torch.tensor([], dtype=torch.uint8).set_(untyped).numpy()
-        return view
+        dtype = None if untyped is storage else str(storage.dtype).removeprefix("torch.")
+        return torch.tensor([], dtype=torch.uint8).set_(untyped).numpy(), dtype
 
 
 def leftovers(pid: int | None = None) -> list[str]:

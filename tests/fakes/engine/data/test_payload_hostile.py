@@ -1,0 +1,204 @@
+"""Pickles that want to run something, to patch something or to eat the machine."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import subprocess
+
+import pytest
+
+from fakes.engine import standins, tensors
+from fakes.engine.allowlist import ALLOW_LISTS, EXACT200, EXACT202, PREFIX30, PREFIX33
+from fakes.engine.payload import PayloadError, open_payload, unpickle
+from fakes.engine.pickle_limits import check_limits
+from fakes.trainer.pickling import Global, Object, Reduce, dumps
+
+LISTS = pytest.mark.parametrize("allow", ALLOW_LISTS.values(), ids=lambda allow: allow.key)
+
+
+class Calls:
+    """Pickles as a call."""
+
+    def __init__(self, function, *args):
+        self.reduced = (function, args)
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def load(data, allow=EXACT202):
+    return unpickle(data, profile_allow=allow, rank=0, resolver=None)
+
+
+def refused(data, allow=EXACT202):
+    with pytest.raises(PayloadError) as error:
+        load(data, allow)
+    return error.value.type, error.value.message
+
+
+@pytest.mark.parametrize("allow", [EXACT200, EXACT202], ids=lambda allow: allow.key)
+def test_an_exact_list_blocks_a_global_with_its_words(allow):
+    data = pickle.dumps(Calls(os.system, "true"))
+    assert refused(data, allow) == (
+        "RuntimeError",
+        "Blocked unsafe global (posix.system) during pickle deserialization",
+    )
+
+
+@pytest.mark.parametrize("allow", [PREFIX30, PREFIX33], ids=lambda allow: allow.key)
+def test_a_prefix_list_blocks_a_global_with_its_words(allow):
+    data = pickle.dumps(Calls(os.system, "true"))
+    text = "Blocked unsafe class loading (posix.system), to prevent exploitation of CVE-2025-10164"
+    assert refused(data, allow) == ("RuntimeError", text)
+
+
+@LISTS
+def test_nothing_runs_whatever_a_list_admits(tmp_path, allow):
+    proof = tmp_path / "ran"
+    for function, args in (
+        (os.system, (f"touch {proof}",)),
+        (subprocess.Popen, (["touch", str(proof)],)),
+        (eval, (f"open({str(proof)!r}, 'w')",)),
+        (exec, (f"open({str(proof)!r}, 'w')",)),
+        (open, (str(proof), "w")),
+        (getattr, (os, "system")),
+        (__import__, ("os",)),
+    ):
+        try:
+            made = load(pickle.dumps(Calls(function, *args)), allow)
+        except (PayloadError, TypeError):
+            continue
+        assert type(made).__mro__[1] is standins.Inert
+    gadgets = [
+        Reduce(Global("sglang.srt.utils.common", "dynamic_import"), ("os.system",)),
+        Reduce(Reduce(Global("operator", "methodcaller"), ("system", "true")), ("os",)),  # type: ignore[arg-type]
+        Reduce(Global("functools", "partial"), (Global("builtins", "list"), [1])),
+        Reduce(Global("torch.hub", "load"), ("x", "y")),
+    ]
+    for gadget in gadgets:
+        try:
+            load(dumps(gadget), allow)
+        except PayloadError:
+            continue
+    assert not proof.exists()
+
+
+def test_old_lists_admit_getattr_and_it_does_nothing():
+    made = load(dumps(Reduce(Global("builtins", "getattr"), ("abc", "upper"))), PREFIX33)
+    assert isinstance(made, standins.Inert)
+    assert refused(dumps(Reduce(Global("builtins", "getattr"), ("abc", "upper"))))[0] == "RuntimeError"
+
+
+def test_old_lists_deny_what_they_deny():
+    for module, name in (("builtins", "eval"), ("types", "FunctionType"), ("codecs", "decode")):
+        assert f"({module}.{name})" in refused(dumps(Global(module, name)), PREFIX30)[1]
+
+
+def state_on(target, name, value):
+    """Opcodes: target, (None, {name: value}), BUILD."""
+    return dumps(target)[:-1] + dumps((None, {name: value}))[2:-1] + pickle.BUILD + pickle.STOP
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Global("torch", "Tensor"),
+        Global("torch", "Size"),
+        Global("torch", "bfloat16"),
+        Global("torch", "UntypedStorage"),
+        Global("collections", "Counter"),
+        Global("collections", "OrderedDict"),
+        Global("types", "SimpleNamespace"),
+        Global("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"),
+        Global("torch.multiprocessing.reductions", "rebuild_tensor"),
+        Global("sglang.srt.managers.io_struct", "GenerateReqInput"),
+    ],
+    ids=lambda target: target.name,
+)
+def test_a_pickle_cannot_patch_what_it_can_name(target):
+    for name in ("__init__", "__call__", "array", "patched", "__doc__", "numpy", "name"):
+        with pytest.raises(PayloadError):
+            load(state_on(target, name, 1))
+    for changed in (tensors.Tensor, tensors.Size, collections.Counter, collections.OrderedDict):
+        assert not hasattr(changed, "patched")
+    assert tensors.dtype_named("bfloat16").name == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(Calls(bytes, 10**12)),
+        pickle.dumps(Calls(bytearray, 10**12)),
+        pickle.dumps(Calls(list, range(10**12))),
+        dumps([Reduce(Global("builtins", "list"), ([0] * 100_000,)) for _ in range(50)]),
+        b"\x80\x04r\xff\xff\xff\x7f.",
+        b"I1\np999999999\n.",
+        b"\x80\x04)" + b"\x85" * 100_000 + b"}\x94h\x00h\x00s.",
+        b"\x80\x04)" + b"\x85\x94" * 100_000 + b".",
+    ],
+    ids=["bytes", "bytearray", "range", "copies", "memo", "old memo", "nested", "nested with memo"],
+)
+def test_bombs_are_refused_before_they_go_off(data):
+    assert refused(data)[0] == "MemoryError"
+
+
+def test_endless_iterators_are_inert():
+    endless = Reduce(Global("itertools", "repeat"), (0,))
+    assert refused(dumps(Reduce(Global("builtins", "list"), (endless,))))[0] == "TypeError"
+
+
+def test_a_payload_that_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr("fakes.engine.payload.MAX_PAYLOAD_BYTES", 10)
+    assert refused(dumps("x" * 100))[0] == "MemoryError"
+
+
+def test_the_limits_let_ordinary_pickles_pass():
+    check_limits(pickle.dumps([(f"name{i}", list(range(50)), {"a": (1, 2)}) for i in range(500)]))
+    check_limits(pickle.dumps({"x": b"\x85" * 5000}))
+    check_limits(b"not a pickle")
+    check_limits(b"I12")
+
+
+@pytest.mark.parametrize("size", [-1, 2**62])
+def test_tensors_cannot_leave_their_storage(size):
+    tensor = Reduce(
+        Global("torch._utils", "_rebuild_tensor_v2"),
+        (
+            Reduce(
+                Global("torch.multiprocessing.reductions", "rebuild_typed_storage"),
+                (
+                    Reduce(Global("torch.multiprocessing.reductions", "rebuild_storage_empty"), ()),
+                    Global("torch", "uint8"),
+                ),
+            ),
+            0,
+            (size,),
+            (1,),
+            False,
+            None,
+        ),
+    )
+    with pytest.raises(PayloadError) as error:
+        open_payload(dumps([("x", tensor)]), profile_allow=EXACT202, rank=0, load_format=None, resolver=None)
+    assert error.value.type == "RuntimeError"
+
+
+def test_encode_knows_no_exotic_codec():
+    assert load(dumps(Reduce(Global("_codecs", "encode"), ("a", "latin1")))) == b"a"
+    assert refused(dumps(Reduce(Global("_codecs", "encode"), ("a", "idna"))))[0] == "LookupError"
+
+
+def test_file_descriptor_payloads_die_of_authentication_as_they_do_for_real():
+    data = dumps(Reduce(Global("torch.multiprocessing.reductions", "rebuild_storage_fd"), (1, 2, 3)))
+    assert refused(data) == ("multiprocessing.context.AuthenticationError", "digest received was wrong")
+
+
+def test_persistent_ids_are_refused():
+    assert refused(b"\x80\x04\x8c\x01aQ.")[0] == "_pickle.UnpicklingError"
+
+
+def test_an_object_of_an_admitted_class_takes_its_attributes():
+    made = load(dumps(Object(Global("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"), {"name": "a"})))
+    assert made.name == "a"
