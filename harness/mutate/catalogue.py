@@ -57,7 +57,9 @@ def planted(plant: Plant) -> Mutant:
         return stack.enter_context(plant.apply())
 
     side = "client" if plant.target == "client" else "engine"
-    return Mutant(plant.id, f"{side}:", Patch(enter, plant.text or plant.id), plant.breaks, plant.origin, plant.text)
+    return Mutant(
+        plant.id, f"{side}:", Patch(enter, plant.text or plant.id, plant.apply), plant.breaks, plant.origin, plant.text
+    )
 
 
 _kept: list[contextlib.ExitStack] = []  # a generator that is collected would undo its patch

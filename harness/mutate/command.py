@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.mutate import equivalent, fresh, hosts, operators, table
+from harness.mutate import catalogue, config, equivalent, explain, fresh, hosts, operators, since, table
+from harness.mutate.edits import Edits
 from harness.mutate.mutant import Mutant
 from harness.mutate.program import Program
 from harness.mutate.screen import Bar, Quiet
 from harness.mutate.session import Outcome, Plan, Session
-from harness.mutate.source import TargetError, submodules
+from harness.mutate.source import submodules
 
 
 @dataclass(frozen=True)
@@ -47,46 +48,130 @@ class Request:
     min_score: float = 0.0
     only_list: bool = False
 
+    @property
+    def of_catalogue(self) -> bool:
+        """Catalogue mutants, not generic ones."""
+        return not self.targets
+
 
 def run(request: Request) -> int:
     """Check the options, run the session, print, write; returns the exit code."""
     for name in request.ops:
         if name not in operators.NAMES:
             raise UsageError(f"unknown operator {name!r}; known: {', '.join(operators.NAMES)}")
+    if request.report is not None and request.report.exists() and not request.report.is_dir():
+        raise UsageError(f"{request.report}: is not a folder")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own modules are found where the user is
+    request, judged_by_rules = _configured(request)
+    if request.explain:
+        request = replace(request, mutants=(request.explain,), everything=True, rerun=False, cache=False)
+    changes = since.changed_lines(request.since) if request.since else None
     modules = [m for name in request.targets for m in submodules(name)]
-    described = _described(request)
-    outcome = hosts.with_host(described, lambda host: _session(request, modules, described, host))
-    if outcome is None:
-        return 0
-    for line in table.lines(outcome):
-        print(line)  # noqa: T201
+    known = catalogue.load(request.catalogues) if request.of_catalogue else {}
+    mutants = _chosen(known, request.mutants) if request.of_catalogue else []
+    if request.of_catalogue:
+        modules = sorted({m.module for m in mutants if isinstance(m.op, Edits)})
+        if request.only_list:
+            return _list(mutants)
+    program = Program(modules)
+    if not request.of_catalogue:
+        mutants = _generic(request, program)
+        if request.only_list:
+            return _list(mutants)
+    described = _described(request, judged_by_rules)
+    if request.explain:
+        from harness.mutate.pytests import PytestCheck
+
+        PytestCheck.verbose = True
+
+    def session(host: Any) -> Outcome:
+        return _session(request, program, mutants, described, host, changes)
+
+    outcome = hosts.with_host(described, session)
+    if request.explain:
+        for text in explain.lines(mutants[0], outcome.results[0], program) if outcome.results else ():
+            _say(text)
+    else:
+        for text in table.lines(outcome):
+            _say(text)
+    _write(request, outcome)
     return _code(request, outcome)
 
 
-def _described(request: Request) -> dict[str, Any]:
+def _configured(request: Request) -> tuple[Request, bool]:
+    """With the project's own set filled in, and whether rules judge."""
+    if not request.generic:
+        return request, bool(request.sut) or request.of_catalogue
+    found = config.load()
+    if not found.targets:
+        raise UsageError("--generic: no [tool.refitcheck.mutate] with targets in a pyproject.toml here")
+    request = replace(
+        request,
+        targets=request.targets or found.targets,
+        tests=request.tests or found.tests,
+        equivalents=request.equivalents or found.equivalents,
+    )
+    return request, found.rules or bool(request.sut)
+
+
+def _described(request: Request, judged_by_rules: bool) -> dict[str, Any]:
     described: dict[str, Any] = {}
     if request.tests:
         described["pytest"] = list(request.tests)
+    if judged_by_rules:
+        described["rules"] = {
+            "engine": request.engine or ",".join(CATALOGUE_VERSIONS if request.of_catalogue else ()),
+            "suts": [request.sut] if request.sut else [],
+            "policies": ["resume", "quarantine", "terminal"] if request.of_catalogue else ["resume"],
+            "rules": list(request.rules),
+            "rule_files": list(request.rule_files),
+            "side": "refit" if request.sut and not request.of_catalogue else "",
+        }
     if not described:
-        raise UsageError("nothing judges: give --tests, --sut, or mutants of a catalogue")
+        raise UsageError("nothing judges: give --tests, or --sut for the rules")
     return described
 
 
-def _session(request: Request, modules: Sequence[str], described: dict[str, Any], host: Any) -> Outcome | None:
-    program = Program(modules)
-    mutants = _generic(request, program)
-    if request.only_list:
-        for mutant in mutants:
-            print(f"{mutant.id}  {mutant.op.describe()}")  # noqa: T201
-        return None
+CATALOGUE_VERSIONS = ("0.5.23", "0.5.21", "0.5.12.post1")
+
+
+def _chosen(known: dict[str, Mutant], names: Sequence[str]) -> list[Mutant]:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown mutant {name!r}; --list shows all")
+    return [known[name] for name in names] or list(known.values())
+
+
+def _generic(request: Request, program: Program) -> list[Mutant]:
+    only = frozenset(request.ops)
+    found = [s.mutant() for source in program.sources.values() for s in operators.sites(source, only)]
+    if request.mutants:
+        return _chosen({m.id: m for m in found}, request.mutants)
+    if request.sample and request.sample < len(found):
+        picked = set(random.Random(request.seed).sample(range(len(found)), request.sample))
+        found = [m for i, m in enumerate(found) if i in picked]
+    return found
+
+
+def _list(mutants: Sequence[Mutant]) -> int:
+    for mutant in mutants:
+        breaks = f"  {','.join(sorted(mutant.breaks))}" if mutant.breaks else ""
+        _say(f"{mutant.id}{breaks}  {' '.join(mutant.op.describe().split())[:140]}")
+    return 0
+
+
+def _session(
+    request: Request,
+    program: Program,
+    mutants: Sequence[Mutant],
+    described: dict[str, Any],
+    host: Any,
+    changes: dict[str, set[int]] | None,
+) -> Outcome:
     known = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
     screen = Bar() if sys.stderr.isatty() else Quiet()
-    rerun = None
-    if request.rerun:
-        ask = {"host": described, "generic": True, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
-        rerun = fresh.rerunner(ask, request.workers, screen.done)
+    ask = {"host": described, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
     plan = Plan(
         mutants,
         workers=request.workers,
@@ -94,29 +179,30 @@ def _session(request: Request, modules: Sequence[str], described: dict[str, Any]
         use_cache=request.cache,
         budget_s=request.time_budget_s,
         equivalents=known,
-        rerun=rerun,
+        rerun=fresh.rerunner(ask, request.workers, screen.done) if request.rerun else None,
+        touched=since.touched(changes, program) if changes is not None else None,
+        extra=(str(sorted(described.items())),),
     )
     with screen if isinstance(screen, Bar) else nullcontext():
         outcome = Session(program, host, plan, screen).run()
-    if isinstance(screen, Quiet):
-        for line in screen.lines:
-            print(f"refitcheck: {line}", file=sys.stderr)  # noqa: T201
+    for text in screen.lines if isinstance(screen, Quiet) else ():
+        print(f"refitcheck: {text}", file=sys.stderr)  # noqa: T201
+    if not (request.sample or request.ops or request.mutants or request.since):
+        outcome.stale = known.stale(program.sources)
     return outcome
 
 
-def _generic(request: Request, program: Program) -> list[Mutant]:
-    only = frozenset(request.ops)
-    found = [s.mutant() for source in program.sources.values() for s in operators.sites(source, only)]
-    if request.mutants:
-        by_id = {m.id: m for m in found}
-        unknown = [name for name in request.mutants if name not in by_id]
-        if unknown:
-            raise TargetError(f"unknown mutant {unknown[0]!r}; --list shows all")
-        return [by_id[name] for name in request.mutants]
-    if request.sample and request.sample < len(found):
-        picked = set(random.Random(request.seed).sample(range(len(found)), request.sample))
-        found = [m for i, m in enumerate(found) if i in picked]
-    return found
+def _write(request: Request, outcome: Outcome) -> None:
+    if request.report is None:
+        return
+    from harness import suites
+    from harness.mutate import report
+
+    texts: dict[str, str] = {}
+    if outcome.rules:
+        texts = {rule.id: rule.text for rule in suites.load_book().rules.values() if rule.id in outcome.rules}
+    written = report.write(outcome, request.report, rules=texts, title="refitcheck mutants")
+    _say("written: " + " ".join(str(path) for path in written))
 
 
 def _code(request: Request, outcome: Outcome) -> int:
@@ -124,8 +210,16 @@ def _code(request: Request, outcome: Outcome) -> int:
         return 130
     if any(c.wrong for c in outcome.controls):
         return 3
-    wrong = [r for r in outcome.results if not r.generic and r.verdict in ("survived", "misattributed", "error")]
+    wrong = any(_wrong(outcome)) or bool(outcome.stale)
     generic = [r for r in outcome.results if r.generic]
-    if wrong or (generic and request.min_score and table.score(generic) < request.min_score):
-        return 1
-    return 0
+    low = bool(generic) and request.min_score > 0 and table.score(generic) < request.min_score
+    return 1 if wrong or low else 0
+
+
+def _wrong(outcome: Outcome) -> Iterator[bool]:
+    for r in outcome.results:
+        yield r.verdict == "error" or (not r.generic and r.verdict in ("survived", "misattributed", "not covered"))
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201

@@ -269,11 +269,12 @@ class Table:
 class Patch:
     """An operation given as code: `enter()` changes the program; it may return a system under test to use instead.
 
-    How a `Plant` (a context manager that plants a defect) becomes a mutant.
+    How a `Plant` (a context manager that plants a defect) becomes a mutant. `shown` is the function a report shows.
     """
 
     enter: Callable[[], Any]
     text: str
+    shown: Any = None
     kind = "patch"
 
     def apply(self, target: str, live: Any) -> None:

@@ -123,14 +123,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from harness.mutate import hosts
 
     said: dict[str, Any] = {"ending": "survived", "check": "", "rule": "", "text": "", "ran": 0}
-    if request["generic"]:
+    generic = bool(request["file"])
+    if generic:
         try:
             install(request["mutant"], request["module"], request["file"])
         except ImportError as error:
             return {**said, "ending": "killed", "text": f"does not import: {error}"}
 
     def use(host: Any) -> dict[str, Any]:
-        if not request["generic"]:
+        if not generic:
             from harness.mutate.catalogue import find
             from harness.mutate.program import Program
 

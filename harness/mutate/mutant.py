@@ -97,6 +97,7 @@ class Result:
     cached: bool = False
     rerun: bool = False
     killers: list[str] = field(default_factory=list)
+    description: str = ""
 
     @property
     def generic(self) -> bool:

@@ -24,7 +24,9 @@ _OPTIONS = ("-s", "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:rando
 
 
 class PytestCheck:
-    """One collected item."""
+    """One collected item. With `verbose` a finding carries pytest's whole failure report, which costs much."""
+
+    verbose = False
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
@@ -61,7 +63,11 @@ class PytestCheck:
         return found
 
     def _finding(self, error: BaseException) -> Finding:
-        return Finding(next(iter(sorted(self.rules)), ""), one_line(error))
+        text = one_line(error)
+        if self.verbose:
+            shown = self.item.repr_failure(pytest.ExceptionInfo.from_exception(error))
+            text = f"{text}\n{self.id}\n{shown}"
+        return Finding(next(iter(sorted(self.rules)), ""), text)
 
 
 class PytestChecks:

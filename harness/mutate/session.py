@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from harness.mutate import cache, controls, scout
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
-from harness.mutate.checks import Check, one_line
+from harness.mutate.checks import Check
 from harness.mutate.child import Job, Report, Step
 from harness.mutate.equivalent import Equivalents
+from harness.mutate.locate import locate
 from harness.mutate.mutant import Mutant, Result
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
@@ -86,6 +87,7 @@ class Outcome:
     interrupted: bool = False
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
 
     @property
     def rules(self) -> list[str]:
@@ -206,7 +208,7 @@ class Session:
             if plan.touched is not None and not plan.touched(mutant, [self._host.checks[i] for i in order]):
                 outcome.skipped += 1
                 continue
-            result = describe(mutant, [self._host.checks[i].id for i in order])
+            result = describe(mutant, self._program, [self._host.checks[i].id for i in order])
             results[mutant.id] = result
             reason = plan.equivalents.reason(mutant)
             keys[mutant.id] = self._key(mutant, result)
@@ -282,7 +284,7 @@ def _applier(mutant: Mutant, program: Program) -> Callable[[], None]:
     return lambda: mutant.op.apply(mutant.target, program)
 
 
-def describe(mutant: Mutant, checks: list[str]) -> Result:
+def describe(mutant: Mutant, program: Program, checks: list[str]) -> Result:
     """A result that says what the mutant is and nothing yet of what became of it."""
     op: Any = mutant.op
     result = Result(mutant.id, "survived", op=getattr(op, "op", op.kind), target=mutant.target, checks=checks)
@@ -290,10 +292,8 @@ def describe(mutant: Mutant, checks: list[str]) -> Result:
     if isinstance(op, Site):
         result.place, result.original, result.replacement = op.place, op.change.original, op.change.replacement
     else:
-        try:
-            result.replacement = op.describe()
-        except Exception as error:
-            result.replacement = one_line(error)
+        result.place, result.original, result.replacement = locate(mutant, program)
+        result.description = mutant.note or op.describe()
     return result
 
 

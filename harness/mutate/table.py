@@ -53,6 +53,7 @@ def summary(outcome: Outcome) -> list[str]:
     out = [f"{counts(results)}"]
     good = sum(not c.wrong for c in outcome.controls)
     out += [f"✗ control failed: {c.wrong}" for c in outcome.controls if c.wrong]
+    out += [f"✗ stale entry in the list of equivalents: {text}" for text in outcome.stale]
     ran = [r for r in results if not r.cached and r.verdict not in ("equivalent", "not covered")]
     parts = [
         f"score {score(results):.1f} %",
