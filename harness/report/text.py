@@ -10,6 +10,9 @@ from harness.report.run import Run, our_version
 from harness.results import Result
 from harness.settings import Settings, named
 
+MOST_INCONCLUSIVE = 5
+"""Blocks of inconclusive results; the summary names all of them with their reasons."""
+
 MARKS = {"violated": "✗", "inconclusive": "?", "error": "!", "held": "✓", "unsupported": "-"}
 
 
@@ -60,10 +63,9 @@ def failure(result: Result, lane: LaneInfo) -> str:
 def failures(run: Run) -> list[str]:
     """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be."""
     out = [failure(r, run.lane) for r in run.with_status("violated", "error")]
-    for result in run.with_status("inconclusive"):
-        if not named(result.rule.id, run.settings.allow_inconclusive):
-            out.append(failure(result, run.lane))
-    return out
+    allowed = run.settings.allow_inconclusive
+    unsettled = [r for r in run.with_status("inconclusive") if not named(r.rule.id, allowed)]
+    return out + [failure(r, run.lane) for r in unsettled[:MOST_INCONCLUSIVE]]
 
 
 def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
