@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from conformance.judging import Judge
 from conformance.view import BUCKET, State, states
 from harness.history import Call, History, Note, Refit
-from harness.rules import Verdict, held, unsupported, violated
-from harness.versions import version_matches
+from harness.rules import Verdict, held, violated
 
 SESSIONS = ">=0.5.21 || miles"
 
@@ -94,23 +93,13 @@ def each_call(check: Callable[[Call, State, History], Finding | bool], *, origin
     return judge
 
 
-def where_sessions_exist(judge: Judge) -> Judge:
-    """Unsupported on versions without a weight-update session."""
-
-    def judged(history: History) -> Verdict:
-        if not version_matches(history.header.engine_version, SESSIONS):
-            return unsupported(f"a weight-update session (sglang {SESSIONS}; this is {history.header.engine_version})")
-        return judge(history)
-
-    return judged
-
-
-def refit_of(history: History, call: Call) -> Refit | None:
-    """The refit during which a call left."""
+def met_by_traffic(history: History, call: Call) -> bool:
+    """Whether some request that was not the client's was under way when the refit of this call began."""
     for refit in history.refits():
         if refit.pos < call.pos < refit.end_pos:
-            return refit
-    return None
+            requests = history.calls("generate", engine=call.engine)
+            return any(r.origin != "sut" and r.pos < refit.pos < r.end_pos for r in requests)
+    return False
 
 
 def quarantined(history: History, part: Part) -> bool:

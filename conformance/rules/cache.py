@@ -7,7 +7,7 @@ import itertools
 from conformance.judging import DIES, When, all_of, answered, every, said, wrong
 from conformance.judging import busy as _busy
 from conformance.judging import idle as _idle
-from conformance.refits import Finding, Part, each_call, each_part
+from conformance.refits import Finding, Part, each_call, each_part, met_by_traffic
 from conformance.rules.make import engine, refit
 from conformance.tokens import Said, cached_after, same, samples, seeds_of, truths
 from conformance.view import BUCKET, State, flushes, steps
@@ -119,7 +119,7 @@ def _no_flush_on_busy(call: Call, state: State, history: History) -> Finding | b
     on_engine = [i for i in state.running if i not in state.waiting and i in started]
     kv_gone = "kv_cache" in state.released
     if not on_engine and not kv_gone:
-        return False
+        return None if met_by_traffic(history, call) else False
     if not flushes(call):
         return None
     if kv_gone:

@@ -129,8 +129,9 @@ def _confirmed(part: Part, history: History) -> Finding | bool:
 
 
 def _traffic_survives(part: Part, history: History) -> Finding | bool:
-    modes = {str(c.arg("mode", "abort")) for c in part.op("pause_generation")}
-    if not modes or "abort" in modes or not part.op(BUCKET):
+    pauses = part.op("pause_generation")
+    modes = sorted({str(c.arg("mode", "abort")) for c in pauses})
+    if not pauses or not part.op(BUCKET):
         return False
     met = False
     for call in history.calls("generate", engine=part.engine):
@@ -138,13 +139,13 @@ def _traffic_survives(part: Part, history: History) -> Finding | bool:
             continue
         sample = sample_of(call)
         met = True
-        if (
-            call.outcome != "open"
-            and not call.error.startswith("timeout")
-            and (sample is None or sample.finish == "abort")
-        ):
+        if call.outcome == "open" or call.error.startswith("timeout"):
+            continue
+        if "abort" in modes and call.end_pos < pauses[-1].end_pos:
+            continue
+        if sample is None or sample.finish == "abort":
             told = "aborted" if sample is not None else call.message[:80]
-            return f"requests survive a pause of mode {'/'.join(sorted(modes))}", told, str(call)
+            return f"the fate that pause mode {'/'.join(modes)} declares", told, str(call)
     return None if met else False
 
 
@@ -185,7 +186,7 @@ RULES = (
     ),
     refit(
         "PAUSE-3",
-        "A refit does with running requests what its pause mode says: retract and in_place abort none.",
+        "A refit does with requests what its pause mode says: retract and in_place abort none, abort no later one.",
         each_part(_traffic_survives),
         ["managers/scheduler.py:5817@0.5.23", "radixark/miles#2589"],
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.judging import DIES, all_of, answered, every, op, said, session
-from conformance.refits import Finding, Part, each_part, quarantined, where_sessions_exist
+from conformance.refits import SESSIONS, Finding, Part, each_part, quarantined
 from conformance.rules.make import engine, refit
 from conformance.tokens import changed, unchanged
 from conformance.view import BUCKET, SESSION_OPS, State, acted
@@ -65,20 +65,23 @@ RULES = (
     refit(
         "SESS-1",
         "Buckets are sent only inside an open weight-update session, and the session is ended after the last bucket.",
-        where_sessions_exist(each_part(_buckets_inside)),
+        each_part(_buckets_inside),
         [f"{WU}:234@0.5.23", "NVIDIA-NeMo/RL#3519"],
+        versions=SESSIONS,
     ),
     refit(
         "SESS-3",
         "After a failed refit every engine that was not given up can begin the next one.",
-        where_sessions_exist(each_part(_begins_again)),
+        each_part(_begins_again),
         [f"{WU}:309@0.5.23", "vllm-project/vllm#39212"],
+        versions=SESSIONS,
     ),
     refit(
         "SESS-4",
         "One begin and one end per refit and engine, around all buckets, refit after refit: end finalises layouts.",
-        where_sessions_exist(each_part(_once_per_refit)),
+        each_part(_once_per_refit),
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
+        versions=SESSIONS,
     ),
     engine(
         "SESS-51",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.judging import answered, every, op, said, wrong
-from conformance.refits import Finding, each_call, parts
+from conformance.refits import Finding, each_call, met_by_traffic, parts
 from conformance.rules.make import engine, refit
 from conformance.tokens import Sample, sample_of, samples, seeds_of, truths
 from conformance.view import BUCKET, UPDATE_OPS, State, acted, states, steps
@@ -141,8 +141,10 @@ def _fresh_label(history: History) -> Verdict:
 
 def _no_side_effect(call: Call, state: State, history: History) -> Finding | bool:
     publishes = call.op == "update_weight_version" or (call.op == BUCKET and call.arg("weight_version") is not None)
-    if not publishes or not state.running:
+    if not publishes or not (state.running or met_by_traffic(history, call)):
         return False
+    if not state.running:
+        return None
     default = call.op == "update_weight_version"
     if state.paused != "abort" and call.arg("abort_all_requests", default) is not False:
         return "a version is published without touching requests", "abort_all_requests true", str(call)

@@ -96,6 +96,29 @@ def traffic_survives() -> Tape:
     return with_traffic("length")
 
 
+@holds("PAUSE-3")
+def abort_before_the_pause_is_answered() -> Tape:
+    tape = Tape()
+    running = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+    with tape.refit():
+        pausing = tape.start("pause_generation", {"mode": "abort"}, origin="sut")
+        tape.finish(running, body=tape.answer([1], finish="abort"))
+        tape.finish(pausing, body=PAUSED_BODY)
+        tape.bucket()
+    return tape
+
+
+@breaks("PAUSE-3", "aborted")
+def abort_of_a_later_request() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        pause(tape, "abort")
+        late = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+        tape.bucket()
+        tape.finish(late, body=tape.answer([1], finish="abort"))
+    return tape
+
+
 @breaks("PAUSE-3", "aborted")
 def traffic_aborted() -> Tape:
     return with_traffic("abort")
