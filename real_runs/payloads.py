@@ -8,15 +8,20 @@ torch is imported on first use; SGLang is never imported.
 from __future__ import annotations
 
 import base64
+import contextlib
 import copyreg
 import io
 import pickle
+import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from real_runs.shared_memory import SHM
+
+_FILE = re.compile(rb"torch_\d+_\d+_\d+")
 BUCKET_MODULE = "sglang.srt.weight_sync.tensor_bucket"
 
 
@@ -51,6 +56,7 @@ class TorchPayloads:
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
+        self._files: set[str] = set()
 
     def one(self, named: Mapping[str, np.ndarray], load_format: str | None = "flattened_bucket") -> str:
         """One rank's payload, base64. ValueError for an empty bucket.
@@ -61,7 +67,9 @@ class TorchPayloads:
         tensors = {name: to_torch(torch, array) for name, array in named.items()}
         shaped = _bucket(torch, tensors) if load_format == "flattened_bucket" else list(tensors.items())
         self._kept.append(tensors if isinstance(shaped, list) else shaped)
-        return base64.b64encode(_pickle(shaped)).decode()
+        data = _pickle(shaped)
+        self._files.update(name.decode() for name in _FILE.findall(data))
+        return base64.b64encode(data).decode()
 
     def many(
         self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
@@ -72,6 +80,10 @@ class TorchPayloads:
     def release(self) -> None:
         """Free the shared memory of every payload made so far: one that was not opened yet can no longer be."""
         self._kept.clear()
+        for name in self._files:  # torch leaves the file of a payload that nobody opened
+            with contextlib.suppress(FileNotFoundError):
+                (SHM / name).unlink()
+        self._files.clear()
 
 
 def to_torch(torch: Any, array: np.ndarray) -> Any:

@@ -76,7 +76,8 @@ class ServerSpec:
         clean |= {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         clean |= {"OMP_NUM_THREADS": "1"}
         if self.tp > 1:
-            clean["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank) for rank in range(self.tp))
+            cores = sorted(os.sched_getaffinity(0))
+            clean["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(cores[rank % len(cores)]) for rank in range(self.tp))
         if self.checker_cuda:
             clean[TENSOR_CUDA_SWITCH] = "1"
         return clean

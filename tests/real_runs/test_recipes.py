@@ -2,7 +2,9 @@
 
 import base64
 import io
+import os
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,6 +133,17 @@ def test_the_memory_lives_until_release(payloads):
 
     with pytest.raises(RuntimeError, match="No such file or directory"):
         opened(text)
+
+
+def test_release_leaves_no_file_of_what_nobody_opened(payloads):
+    pytest.importorskip("torch", reason="payloads of real engines need torch")
+    before = set(Path("/dev/shm").glob(f"torch_{os.getpid()}_*"))
+    payloads.one({NORM: MODEL.weights(1)[NORM]}, None)
+    payloads.one({NORM: MODEL.weights(1)[NORM]})
+    assert len(set(Path("/dev/shm").glob(f"torch_{os.getpid()}_*")) - before) == 2
+    payloads.release()
+
+    assert set(Path("/dev/shm").glob(f"torch_{os.getpid()}_*")) <= before
 
 
 def test_a_model_folder_is_written_once(tmp_path, monkeypatch):

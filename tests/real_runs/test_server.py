@@ -135,7 +135,8 @@ def test_the_minder_ends_with_its_server(server):
     assert not minder.is_running()
 
 
-def test_the_command_line_of_a_spec(tmp_path):
+def test_the_command_line_of_a_spec(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: {5, 3})
     spec = ServerSpec("0.5.23", tmp_path, tp=2, dtype="float32", api_key="a", admin_api_key="b", checker_cuda=True)
     arguments = spec.arguments(1234)
     environment = spec.environment()
@@ -144,8 +145,14 @@ def test_the_command_line_of_a_spec(tmp_path):
     assert arguments[arguments.index("--dtype") + 1] == "float32"
     assert arguments[arguments.index("--host") + 1] == "127.0.0.1"
     assert arguments[arguments.index("--admin-api-key") + 1] == "b"
-    assert environment["SGLANG_CPU_OMP_THREADS_BIND"] == "0|1"
+    assert environment["SGLANG_CPU_OMP_THREADS_BIND"] == "3|5"
     assert environment["REFITCHECK_SHIM_TENSOR_CUDA"] == "1"
+
+
+def test_ranks_share_the_only_core(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: {2})
+
+    assert ServerSpec("0.5.23", tmp_path, tp=2).environment()["SGLANG_CPU_OMP_THREADS_BIND"] == "2|2"
 
 
 def test_our_python_settings_do_not_reach_the_server(tmp_path, monkeypatch):
