@@ -86,9 +86,7 @@ class Ticket:
             self.engine.shell.cancel(self.id)
 
     def end(self, outcome: Outcome) -> None:
-        """Set the outcome, once."""
-        if self.outcome is not None:
-            return
+        """Set the outcome and tell who watches."""
         self.outcome = outcome
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:

@@ -69,6 +69,12 @@ def test_waiting_without_patience_leaves_the_call_open(world, engine):
     assert world.wait(ticket, 5.0).body == {"after": 3.0}
 
 
+def test_a_waiter_that_loses_its_patience_closes_the_connection(world, engine):
+    ticket = world.submit(engine, "POST", "/hang")
+    assert world.run_until(ticket, 3.0).ending == "timeout"
+    assert (world.now, engine.core.cancelled) == (3.0, [ticket.id])
+
+
 def test_an_answer_after_the_caller_left_is_nobodys(world, engine):
     outcome = world.call(engine, "POST", "/in", {"s": 3.0}, timeout_s=1)
     world.sleep(5)
@@ -156,6 +162,8 @@ def test_what_a_scheduler_waits_for_is_known(world, engine):
     world.submit(engine, "POST", "/join")
     world.sleep(1)
     assert engine.shell.blocked == {0: "Join(g)"}
+    world.sleep(1800)
+    assert engine.shell.blocked == {}
 
 
 def test_a_broken_payload_is_an_exception_of_the_engine_not_of_the_world(world, engine):
