@@ -172,8 +172,24 @@ class Batch:
             self._prompt_rows(req, tokens, found, logits)
         req.kv.append(new)
         req.states += [weights] * len(new)
-        self.cache.insert(tokens, req.kv.array, req.states, req.extra_key)
-        return self._step(req, logits[-1])
+        step = self._step(req, logits[-1])
+        self._share(req, tokens, found)
+        return step
+
+    def _share(self, req: Req, tokens: list[int], found: int) -> None:
+        """Put the prompt into the cache. Where the cache had a token already, its KV replaces what was just computed.
+
+        That is SGLang's cache_unfinished_req: the request's own copy is freed (mem_cache/radix_cache.py@0.5.23; seen on
+        the real one: after an update without a flush even the last prompt token decodes with the old KV).
+        """
+        assert req.kv is not None
+        known = self.cache.insert(tokens, req.kv.array, req.states, req.extra_key)
+        if known <= found:
+            return
+        count, kv, states = self.cache.match(tokens[:known], req.extra_key)
+        own = req.kv.array.copy()
+        own[:count] = kv
+        req.kv, req.states = TokenKV(own), [*states, *req.states[count:]]
 
     def _decode(self, req: Req, weights: str) -> Step:
         assert req.kv is not None

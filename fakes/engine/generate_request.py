@@ -278,6 +278,16 @@ def prepare(
     return list(item.prompt), parsed
 
 
+def _needs_tokenizer(given: Mapping[str, Any]) -> None:
+    """From 0.5.17 what needs a tokenizer is refused without one (sampling/sampling_params.py:315@0.5.17)."""
+    for name in ("stop", "stop_regex"):
+        value = given.get(name)
+        if value:
+            raise _refuse(m.NO_STOP_TEXT, name=name, value=[value] if isinstance(value, str) else value)
+    if given.get("min_new_tokens"):
+        raise _refuse(m.NO_MIN_TOKENS, value=given["min_new_tokens"])
+
+
 def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
     temperature = given.get("temperature")
     temperature = 1.0 if temperature is None else temperature
@@ -293,6 +303,8 @@ def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
     new = 128 if new is None else new
     if new < 0:
         raise _refuse(m.BAD_MAX_TOKENS, value=new)
+    if p.structs == "msgspec":
+        _needs_tokenizer(given)
     stops = given.get("stop_token_ids") or ()
     return Sampling(
         max_new_tokens=int(new),

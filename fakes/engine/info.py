@@ -26,7 +26,44 @@ def model_info(tm: TokenizerManager, model_config: dict[str, Any]) -> dict[str, 
         "model_type": model_config.get("model_type"),
         "architectures": model_config.get("architectures"),
     }
+    values["embedding"] = _embedding_plan()
     return {name: values[name] for name in tm.profile.model_info}
+
+
+def _embedding_plan() -> dict[str, Any]:
+    """What a model that does not embed says of embedding (configs/embedding_model_spec.py:223@0.5.17; observed: 0.5.23)."""
+    names = {"family": "none", "task": "none", "execution": "none", "attention": "none", "pooling": "model_defined"}
+    flags = (
+        "supports_dimensions", "supports_token_embeddings", "supports_multimodal", "requires_embedding_flag",
+        "auto_enable_embedding",
+    )  # fmt: skip
+    safe = ("safe_disable_kv_cache", "safe_disable_radix_cache", "safe_disable_chunked_prefill", "enabled")
+    sizes = [
+        4,
+        *range(8, 33, 4),
+        *range(48, 289, 16),
+        *range(320, 513, 32),
+        *range(576, 1025, 64),
+        *range(1280, 2049, 256),
+    ]
+    cache = ("kv_cache_disabled", "radix_cache_disabled", "chunked_prefill_disabled")
+    return {
+        **names,
+        "normalize": False,
+        "postprocessor": "none",
+        "tokenizer_special_tokens": "model_default",
+        **dict.fromkeys(flags, False),
+        "bcg_eligibility": "disabled",
+        **dict.fromkeys(safe, False),
+        "matryoshka_dimensions": [],
+        "bcg": {
+            "prefill_backend": "disabled",
+            "enabled": False,
+            "capture_token_budget": 2048,
+            "capture_batch_sizes": sizes,
+        },
+        "cache": dict.fromkeys(cache, False),
+    }
 
 
 def server_info(tm: TokenizerManager, internal_states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -257,6 +257,15 @@ BAD_TOP_P = Message("top_p must be in (0, 1], got {value}.", ALL, "400", "sampli
 BAD_TOP_K = Message(
     "top_k must be -1 (disable) or at least 1, got {value}.", ALL, "400", "sampling/sampling_params.py:162@0.5.17"
 )
+NO_MIN_TOKENS = Message(
+    "min_new_tokens={value} is unavailable when skip_tokenizer_init=True (requires tokenizer for eos_token_id).",
+    ALL[1:], "400", "sampling/sampling_params.py:330@0.5.17; observed: 0.5.23",
+)  # fmt: skip
+NO_STOP_TEXT = Message(
+    "{name}={value!r} is unavailable when skip_tokenizer_init=True "
+    "(requires tokenizer to decode tokens to text for matching).",
+    ALL[1:], "400", "sampling/sampling_params.py:320@0.5.17",
+)  # fmt: skip
 UNKNOWN_SAMPLING = Message(
     "unknown field `{name}`, expected one of {fields}", _FROM_22, "400", "sglang/api/v1/api_types.py@0.5.23; observed"
 )

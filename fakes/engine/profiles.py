@@ -114,7 +114,9 @@ _INFO_18 = (
     "has_audio_understanding",
     "model_type",
     "architectures",
+    "embedding",
 )
+_INFO_17 = (*_INFO_12, "embedding")
 _INFO_21 = (*_INFO_18[:9], "disaggregation_mode", *_INFO_18[9:])
 
 _WU = "managers/scheduler_components/weight_updater.py"
@@ -211,6 +213,7 @@ _V17 = _next(
         "unpickler": f"{_UC}:2797@0.5.17",
         "base64": "managers/io_struct.py:1699@0.5.17 (Base64Bytes)",
         "checker_get": f"{_HS}:1486@0.5.17",
+        "model_info": f"{_HS}:733@0.5.17",
         "checker_long_mismatch": "utils/weight_checker.py:217@0.5.17",
         "parallelism_info": "utils/weight_checker.py@0.5.17",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
@@ -222,6 +225,7 @@ _V17 = _next(
     unpickler="prefix33",
     base64="http400",
     checker_get=True,
+    model_info=_INFO_17,
     checker_long_mismatch=True,
     parallelism_info="dict",
     abort_unknown_rid_warns=True,

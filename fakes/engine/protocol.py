@@ -16,7 +16,8 @@ Via = Literal["http", "engine"]
 class Call(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """One request to the engine.
 
-    `via="http"`: `body` is the raw request body (bytes) or the JSON value already decoded; routing, auth and validation apply.
+    `via="http"`: `body` is the raw request body (bytes) or the JSON value already decoded; routing, auth and
+    validation apply.
     `via="engine"`: `body` holds the keyword arguments of the request struct; no HTTP validation applies,
     `Reply.value` is what SGLang's Engine returns.
     """
@@ -151,7 +152,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The launch arguments that change behaviour, under SGLang's own names where it has one.
 
     `profile` is a key of `fakes.engine.profiles.PROFILES` ("0.5.23", "miles", ...). `dtype` is bfloat16 or float32.
-    `strict_memory` poisons resumed weights instead of zeroing them.
+    `strict_memory` poisons resumed weights instead of zeroing them. `stale_batch_steps` keeps the last batch for so
+    many decode steps after its last response (the race of sgl-project/sglang#14062, made certain).
     """
 
     profile: str = "0.5.23"
@@ -171,4 +173,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     watchdog_timeout: float = 300.0
     health_generation: bool = True
     checker_cuda_shim: bool = False
+    stale_batch_steps: int = 0
     random_seed: int = 0

@@ -81,6 +81,7 @@ class Scheduler:
         self._forward_ct = 0
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
         self._pending_flush: tuple[dict[str, Any], float] | None = None
+        self._settles_at: float | None = None
         self._health_waiting = False
         self._state: tuple[int, str] = (-1, "")
         self._frozen_since: float | None = None
@@ -157,6 +158,8 @@ class Scheduler:
         times = []
         if self.forward is not None:
             times.append(self.forward.done_at)
+        elif self._settles_at is not None:
+            times.append(self._settles_at)
         elif self._frozen_since is not None and self.paused and self.batch.running:
             times.append(self._frozen_since + self.config.watchdog_timeout * 1.5)
         if self._pending_flush is not None and self.forward is None:
@@ -209,6 +212,8 @@ class Scheduler:
     def _launch(self) -> bool:
         if not self.batch.waiting and not self.batch.running and not self.batch.last:
             return False
+        if self._stale():
+            return False
         self.memory.check_serving(self.batch)
         facts = {
             "released": self.memory.released(),
@@ -224,6 +229,24 @@ class Scheduler:
             facts=facts,
         )
         return self.forward is not None
+
+    def _stale(self) -> bool:
+        """Hold on to a batch whose last response was sent (`stale_batch_steps`, sgl-project/sglang#14062).
+
+        SGLang cleans up when it puts the next batch together: a flush or an update that comes before, and nothing says
+        that it will not, finds the engine busy although its client has every answer.
+        """
+        steps = self.config.stale_batch_steps
+        batch = self.batch
+        if not steps or batch.waiting or any(r.finish is None for r in batch.in_flight()):
+            self._settles_at = None
+            return False
+        if self._settles_at is None:
+            self._settles_at = self.now + steps * self.profile.decode_step_s
+        if self.now < self._settles_at:
+            return True
+        self._settles_at = None
+        return False
 
     def _step_done(self) -> bool:
         forward = self.forward

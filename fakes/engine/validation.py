@@ -89,6 +89,9 @@ def _orjson_text(error: json.JSONDecodeError, text: str) -> tuple[str, int]:
         return "trailing comma is not allowed", len(before) - 1
     if error.msg.startswith("Invalid control character"):
         return "unexpected control character in string", error.pos
+    literal = {"n": "null", "t": "true", "f": "false"}.get(text[error.pos])
+    if error.msg == "Expecting value" and literal:
+        return f"invalid literal, expected '{literal}'", error.pos
     message = _ORJSON.get(error.msg, error.msg)
     if message.endswith("or ']'") and before.lstrip().startswith("{"):
         message = message.replace("]", "}")

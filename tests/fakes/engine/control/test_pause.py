@@ -187,3 +187,42 @@ def test_a_stale_prefix_gives_other_tokens_until_a_flush(version: str) -> None:
     assert reply["output_ids"] != engine.expected(1)
     engine.call("flush_cache")
     assert engine.generate() == engine.expected(1)
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_a_stale_batch_after_the_last_response(version: str) -> None:
+    """sgl-project/sglang#14062, also seen on a real 0.5.23: the client has every answer, the engine is not idle yet."""
+    engine = Driver(version, stale_batch_steps=3)
+    engine.generate()
+    assert engine.call("flush_cache").status == 400
+    engine.advance(0.02)
+    assert engine.call("flush_cache").status == 200
+    if PROFILES[version].session == "none":
+        call = engine.start("generate", generate_body(20))
+        engine.advance(0.01)
+        reply = engine.update()
+        assert reply.ending == "dropped"
+        assert engine.result(call).status == 200
+        return
+    engine.generate()
+    engine.call("begin_weight_update", {})
+    reply = engine.update()
+    assert reply.ending == "dropped" if PROFILES[version].flush_failure == "die" else reply.status == 400
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_a_prompt_that_is_cached_whole_decodes_with_the_cached_kv(version: str) -> None:
+    """After a prefill the request uses the cache's KV for all that the cache knows, its last prompt token included."""
+    engine = Driver(version)
+    engine.generate()
+    if PROFILES[version].session != "none":
+        engine.call("begin_weight_update", {})
+    engine.update(flush_cache=False)
+    old = engine.named("serve")[0]["weights"]
+    engine.generate(3)
+    prefill, decode, _ = engine.named("serve")[-3:]
+    new = prefill["weights"]
+    assert set(prefill["kv"]) == {old, new}
+    assert decode["kv"] == [old, new], "four cached tokens and the fifth are old; only the first output token is new"
+    body = generate_body(2, return_logprob=True)
+    assert engine.call("generate", body).body["meta_info"]["cached_tokens"] == 4
