@@ -2,8 +2,7 @@
 it.
 
 As SGLang's radix cache with page size 1: a prefix that is already there keeps its old KV, so an update without a
-flush leaves
-stale entries that later requests reuse (mem_cache/radix_cache.py @0.5.23).
+flush leaves stale entries that later requests reuse (mem_cache/radix_cache.py @0.5.23).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """/weights_checker on one rank: snapshot, reset_tensors, compare, checksum.
 
 Source: sglang/srt/utils/weight_checker.py @0.5.23. On a machine without CUDA compare fails in every version, and
-checksum up to
-0.5.22, because they call Tensor.cuda(); `cuda=True` is a GPU, or a CPU where that call was made the identity.
+checksum up to 0.5.22, because they call Tensor.cuda(); `cuda=True` is a GPU, or a CPU where that call was made the
+identity.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class CheckerRules:
     """What differs by version and device.
 
     cuda: whether Tensor.cuda() works. checksum_needs_cuda: up to 0.5.22. consumes_snapshot: a successful compare
-    drops it.
-    mismatch: "long" adds num_exceed, expect and actual. checksum: False where a version has no such action.
+    drops it. mismatch: "long" adds num_exceed, expect and actual. checksum: False where a version has no such action.
     role: whether parallelism_info is a list that names roles (0.5.21 and later, miles). per_gpu_checksum: not in
     0.5.12.post1.
     """

@@ -1,8 +1,8 @@
 """Llama, Qwen2 and Qwen3 over the TP shards of `RankWeights`: the tokens of the real engine for the same folder.
 
 Arrays are float64 that hold values of the model's dtype: every operation is computed wide and rounded where the real
-one
-rounds. So a result does not depend on how a prompt was cut into prefix and extension, as it would with float32 sums.
+one rounds. So a result does not depend on how a prompt was cut into prefix and extension, as it would with float32
+sums.
 """
 
 from __future__ import annotations

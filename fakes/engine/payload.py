@@ -1,8 +1,7 @@
 """One rank's payload of update_weights_from_tensor: bytes in, named arrays out, or what SGLang would have raised.
 
 The pickle is read by an unpickler that resolves every global to a stand-in: nothing on the list is imported, nothing
-off
-the list is reached, and what an old prefix list admits beyond weights becomes an inert object.
+off the list is reached, and what an old prefix list admits beyond weights becomes an inert object.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ def open_payload(
     """The (name, array) pairs that rank `rank` would load; arrays are views of the producer's memory.
 
     data: the pickle, already base64-decoded. load_format: None, "direct", "flattened_bucket"; any other is
-    NotImplementedError,
-    raised after the pickle and its tensors were opened (model_runner_components/weight_updater.py:341 @0.5.23).
+    NotImplementedError, raised after the pickle and its tensors were opened
+    (model_runner_components/weight_updater.py:341 @0.5.23).
     PayloadError carries the class and text of SGLang's exception.
     """
     payload = unpickle(data, profile_allow=profile_allow, rank=rank, resolver=resolver)

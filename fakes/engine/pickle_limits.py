@@ -33,8 +33,7 @@ _STOP, _LONG_BINPUT, _PUT = _NAMES["STOP"], _NAMES["LONG_BINPUT"], _NAMES["PUT"]
 def check_limits(data: bytes) -> None:
     """PayloadError MemoryError for a memo index beyond the data (the C unpickler allocates up to it), for too many
     operations, and for more than MAX_NESTED tuples in a row (hashing nested tuples recurses in C). Malformed data
-    passes:
-    the unpickler says what is wrong with it.
+    passes: the unpickler says what is wrong with it.
     """
     position, nested, count, size = 0, 0, 0, len(data)
     while position < size:

@@ -19,9 +19,8 @@ class RankWeights:
     """One rank's device parameters.
 
     model_config: config.json of a Llama, Qwen2 or Qwen3. dtype: bfloat16 or float32. device: cpu or cuda (short
-    inputs differ).
-    `params` maps device names to arrays, in named_parameters() order; write through the methods only, so that hashes
-    stay true.
+    inputs differ). `params` maps device names to arrays, in named_parameters() order; write through the methods only,
+    so that hashes stay true.
     """
 
     def __init__(
@@ -158,8 +157,7 @@ def get_weights_by_name(ranks: Sequence[RankWeights], name: str, truncate_size: 
     """The answer of rank 0: at most `truncate_size` rows as float32 lists; None (HTTP 400) when there is none.
 
     Llama only, Qwen2 and Qwen3 have no such method. q/k/v/gate/up are cut out of the fused parameter of rank 0,
-    o_proj and
-    down_proj are gathered from all ranks (models/llama.py:799 @0.5.23).
+    o_proj and down_proj are gathered from all ranks (models/llama.py:799 @0.5.23).
     """
     first = ranks[0]
     config, tp = first.config, len(ranks)

@@ -34,9 +34,8 @@ class TrainerKit:
     """`Fleet.trainer` of a lane.
 
     world: where the ranks run, or None for plain threads in real seconds. record(name, rank, data) gets the trainer
-    records.
-    wire: "cuda" for simulated CUDA-IPC handles (the registry opens them), "torch" for torch's CPU shared memory.
-    layout: how the policy is cut. A rank may call the collectives only from inside `run`.
+    records. wire: "cuda" for simulated CUDA-IPC handles (the registry opens them), "torch" for torch's CPU shared
+    memory. layout: how the policy is cut. A rank may call the collectives only from inside `run`.
     """
 
     def __init__(

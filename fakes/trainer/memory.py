@@ -35,8 +35,7 @@ class DeviceMemory:
 
     def allocate(self, nbytes: int) -> tuple[Block, bool]:
         """(a block of `nbytes` uint8, whether its memory had been used before). The exports of the former use stay
-        listed
-        until the caller has dealt with them.
+        listed until the caller has dealt with them.
         """
         for index in range(len(self._free) - 1, -1, -1):
             block = self._free[index]

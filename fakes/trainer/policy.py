@@ -2,10 +2,8 @@
 together.
 
 Two layouts. fsdp: each tensor is cut along dimension 0 into equal chunks, the last ones shorter or empty, as torch's
-FSDP2 does.
-megatron: column-parallel weights are cut along dimension 0, row-parallel ones along dimension 1, norms are whole on
-every rank;
-vocabulary-parallel embedding and head along dimension 0.
+FSDP2 does. megatron: column-parallel weights are cut along dimension 0, row-parallel ones along dimension 1, norms
+are whole on every rank; vocabulary-parallel embedding and head along dimension 0.
 """
 
 from __future__ import annotations

@@ -138,8 +138,7 @@ class ExportRegistry:
         self, engine: str, *, gpus: Sequence[int] | None = None, process: int | None = None
     ) -> RegistryResolver:
         """What the engine `engine` opens handles with. `gpus`: those it sees (all). `process`: the trainer rank in
-        whose own
-        process this happens, for code that opens what it exported itself.
+        whose own process this happens, for code that opens what it exported itself.
         """
         return RegistryResolver(self, engine, None if gpus is None else frozenset(gpus), process)
 
@@ -200,8 +199,7 @@ class RegistryResolver:
         """The bytes behind a handle, as they are now.
 
         PayloadError: "Invalid device_uuid=" for a GPU the engine does not see (utils/patch_torch.py:103 @0.5.23),
-        CUDA's own
-        errors for a handle of a process that is gone and for an open by the exporting process itself.
+        CUDA's own errors for a handle of a process that is gone and for an open by the exporting process itself.
         """
         item = self.registry.find(handle.handle)
         known = {gpu_uuid(gpu): gpu for gpu in (self.gpus if self.gpus is not None else _all_gpus(self.registry))}

@@ -1,8 +1,7 @@
 """Payloads over torch's own CPU shared memory, which a real SGLang on this machine opens; and their reader.
 
 The sharing strategy is file_system: file_descriptor fails between unrelated processes and kills the server. torch is
-imported on
-first use. A payload dies with its producer, and with `release()`.
+imported on first use. A payload dies with its producer, and with `release()`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Payloads over simulated CUDA IPC: the pickles that a trainer's torch and SGLang would write, without either.
 
 A tensor is `_rebuild_cuda_tensor_modified(...)` with the GPU's uuid in place of its index (utils/patch_torch.py:62
-@0.5.23),
-a bucket is `{"flattened_tensor": uint8 tensor, "metadata": [FlattenedTensorMetadata]}` with byte offsets.
+@0.5.23), a bucket is `{"flattened_tensor": uint8 tensor, "metadata": [FlattenedTensorMetadata]}` with byte offsets.
 """
 
 from __future__ import annotations
