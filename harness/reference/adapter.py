@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
+from harness.errors import Unsupported
 from harness.reference.control import Control
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Roster
@@ -51,7 +52,9 @@ class ReferenceSut:
         self._rollouts = 0
 
     def setup(self, fleet: Fleet) -> None:
-        """ValueError where trainer ranks and engine GPUs do not match."""
+        """ValueError where trainer ranks and engine GPUs do not match, Unsupported on a lane without a trainer kit."""
+        if fleet.trainer is None:
+            raise Unsupported("the lane has no trainer kit, so nothing can be exported")
         profile = EngineProfile.of(fleet.version)
         control = Control(
             clock=fleet.clock,
