@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fakes.world import World
 
 T = TypeVar("T")
-Wire = Literal["cuda", "torch"]
+Wire = Literal["cuda", "torch", "shm"]
 
 
 class Export(Protocol):
@@ -128,7 +128,8 @@ class TrainerKit:
             return make(self.registry, rank, named, consumers)
         from fakes.trainer import torch_wire
 
-        inner = torch_wire.export_bucket(named) if bucket else torch_wire.export_list(named)
+        share = torch_wire.torch_share if self._wire == "torch" else torch_wire.file_share
+        inner = torch_wire.export_bucket(named, share) if bucket else torch_wire.export_list(named, share)
         self._exports += 1
         made = _TorchRecord(inner, self._exports, rank, self._record, self._live.discard)
         self._live.add(made)

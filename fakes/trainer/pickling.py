@@ -35,21 +35,42 @@ class Object:
 
 
 def dumps(value: Any) -> bytes:
-    """A protocol 4 pickle of None, bool, int, float, str, bytes, tuple, list, dict and the three above. TypeError
-    for the rest."""
-    writer = _Writer()
+    """A protocol 4 pickle of None, bool, int, float, str, bytes, tuple, list, dict and the three above.
+
+    TypeError for anything else.
+    """
+    writer = Writer()
     writer.write(value)
-    return bytes(writer.out + pickle.STOP)
+    return writer.end()
 
 
-class _Writer:
-    """Strings and globals are written once and then taken from the memo."""
+class Writer:
+    """A pickle that grows. Strings and globals are written once and then taken from the memo.
+
+    `fork` continues a pickle whose beginning is always the same.
+    """
 
     def __init__(self) -> None:
         self.out = bytearray(pickle.PROTO + b"\x04")
         self._memo: dict[str | Global, int] = {}
 
+    def fork(self) -> Writer:
+        """A copy that goes on from here."""
+        other = Writer()
+        other.out = bytearray(self.out)
+        other._memo = dict(self._memo)
+        return other
+
+    def raw(self, opcodes: bytes) -> None:
+        """Opcodes as they are."""
+        self.out += opcodes
+
+    def end(self) -> bytes:
+        """The whole pickle."""
+        return bytes(self.out + pickle.STOP)
+
     def write(self, value: Any) -> None:
+        """Append the opcodes of a value."""
         out = self.out
         match value:
             case None:

@@ -1,102 +1,128 @@
-"""Payloads over torch's own CPU shared memory, which a real SGLang on this machine opens; and their reader.
+"""Payloads over torch's CPU shared memory (strategy file_system), and their reader.
 
-The sharing strategy is file_system: file_descriptor fails between unrelated processes and kills the server. torch is
-imported on first use. A payload dies with its producer, and with `release()`.
+`torch_share` makes storages that a real SGLang on this machine opens; `file_share` makes the same without torch, for
+the fake
+over HTTP. The strategy file_descriptor fails between unrelated processes and kills the server. A payload dies with
+`release()`
+and with its producer.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
-import os
 import pickle
-import re
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from fakes.engine.tensors import PayloadError
 from fakes.tiny import TORCH_NAMES
-from fakes.trainer.pickling import Global, Object, Reduce, dumps
-from fakes.trainer.wire import Named, digest_of, flatten
+from fakes.trainer import shm
+from fakes.trainer.pickling import Global, Reduce, dumps
+from fakes.trainer.wire import Named, bucket_pickle, digest_of, flatten
 
-_SHM = Path("/dev/shm")
-_HANDLE = re.compile(rb"/torch_\d+_\d+_\d+")
 _REDUCTIONS = "torch.multiprocessing.reductions"
-_METADATA = Global("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata")
+
+
+class Shared(Protocol):
+    """One storage in shared memory."""
+
+    manager: bytes
+    handle: bytes
+
+    def close(self) -> None:
+        """Free it."""
+        ...
+
+
+Share = Callable[[np.ndarray], Shared]
 
 
 class TorchExport:
     """One payload and the shared memory behind it. `payload` is base64 text."""
 
-    def __init__(self, data: bytes, storages: list[Any], handles: list[bytes]) -> None:
+    def __init__(self, data: bytes, storages: list[Shared]) -> None:
         self.payload = base64.b64encode(data).decode()
         self.sha256 = digest_of(self.payload)
         self._storages = storages
-        self._handles = handles
 
     def release(self) -> None:
-        """Free the shared memory; what was not opened yet can no longer be. A second call does nothing.
-
-        Making a payload counts as one reader, so memory that nobody opened has to be unlinked here.
-        """
-        self._storages.clear()
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            path = _SHM / handle.decode().lstrip("/")
-            if path.exists() and not _is_mapped(path):
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+        """Free the shared memory; what was not opened yet can no longer be. A second call does nothing."""
+        storages, self._storages = self._storages, []
+        for storage in storages:
+            storage.close()
 
 
-def export_bucket(named: Named) -> TorchExport:
+class _TorchStorage:
+    """A storage made by torch; its manager process serves the receiver."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        torch = _torch()
+        self._storage: Any = torch.UntypedStorage(data.size)
+        torch.tensor([], dtype=torch.uint8).set_(self._storage).numpy()[...] = data
+        manager, handle, _ = self._storage._share_filename_cpu_()
+        self._storage._shared_incref()  # one reference for the payload, as reduce_storage has it
+        self.manager, self.handle = bytes(manager), bytes(handle)
+
+    def close(self) -> None:
+        """Free it. A payload that nobody opened still holds a reference, so the file is unlinked here, unless a
+        reader has it."""
+        self._storage = None
+        name = self.handle[1:].decode()
+        if (shm.FOLDER / name).exists() and not shm.is_mapped(name):
+            shm.unlink(name)
+
+
+class _FileStorage:
+    """A storage made without torch: no manager."""
+
+    manager = b""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._file = shm.SharedFile(data)
+        self.handle = self._file.handle
+
+    def close(self) -> None:
+        """Free it."""
+        self._file.close()
+
+
+def torch_share(data: np.ndarray) -> Shared:
+    """Bytes (uint8) into a storage of torch's."""
+    return _TorchStorage(data)
+
+
+def file_share(data: np.ndarray) -> Shared:
+    """Bytes (uint8) into a storage that only the fake opens."""
+    return _FileStorage(data)
+
+
+def export_bucket(named: Named, share: Share = torch_share) -> TorchExport:
     """load_format="flattened_bucket". ValueError for an empty bucket."""
     parts, metadata = flatten(named)
-    tensor, storage, handle = _share(np.concatenate(parts), "uint8", (sum(part.size for part in parts),))
-    described = [
-        Object(
-            _METADATA,
-            {
-                **meta,
-                "shape": Reduce(Global("torch", "Size"), (meta["shape"],)),
-                "dtype": Global("torch", meta["dtype"]),
-            },
-        )
-        for meta in metadata
-    ]
-    return TorchExport(dumps({"flattened_tensor": tensor, "metadata": described}), [storage], [handle])
+    data = np.concatenate(parts)
+    storage = share(data)
+    return TorchExport(bucket_pickle(metadata, _tensor(storage, data.size, "uint8", (data.size,))), [storage])
 
 
-def export_list(named: Named) -> TorchExport:
+def export_list(named: Named, share: Share = torch_share) -> TorchExport:
     """load_format None or "direct": a list of (name, tensor)."""
-    value, storages, handles = [], [], []
+    value, storages = [], []
     for name, array in named:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        tensor, storage, handle = _share(data, TORCH_NAMES[array.dtype], array.shape)
-        value.append((name, tensor))
+        storage = share(data)
+        value.append((name, _tensor(storage, data.size, TORCH_NAMES[array.dtype], array.shape)))
         storages.append(storage)
-        handles.append(handle)
-    return TorchExport(dumps(value), storages, handles)
+    return TorchExport(dumps(value), storages)
 
 
-def _share(data: np.ndarray, dtype: str, shape: tuple[int, ...]) -> tuple[Reduce, Any, bytes]:
-    """A tensor of `dtype` over a shared copy of `data`: what torch's reduce_tensor and reduce_storage write
-    (torch/multiprocessing/reductions.py @2.13).
-    """
-    torch = _torch()
-    storage = torch.UntypedStorage(data.size)
-    torch.tensor([], dtype=torch.uint8).set_(storage).numpy()[...] = data
-    manager, handle, size = storage._share_filename_cpu_()
-    if (
-        data.size
-    ):  # the shared copy is another mapping: write again, torch keeps the old contents only on the first share
-        torch.tensor([], dtype=torch.uint8).set_(storage).numpy()[...] = data
-    storage._shared_incref()
+def _tensor(storage: Shared, size: int, dtype: str, shape: tuple[int, ...]) -> Reduce:
+    """What torch's reduce_tensor and reduce_storage write (torch/multiprocessing/reductions.py @2.13)."""
     untyped = Reduce(
         Global(_REDUCTIONS, "rebuild_storage_filename"),
-        (Global("torch.storage", "UntypedStorage"), bytes(manager), bytes(handle), int(size)),
+        (Global("torch.storage", "UntypedStorage"), storage.manager, storage.handle, size),
     )
     typed = Reduce(Global(_REDUCTIONS, "rebuild_typed_storage"), (untyped, Global("torch", dtype)))
     stride, step = [], 1
@@ -104,31 +130,24 @@ def _share(data: np.ndarray, dtype: str, shape: tuple[int, ...]) -> tuple[Reduce
         stride.append(step)
         step *= dim
     metadata = (0, Reduce(Global("torch", "Size"), (tuple(shape),)), tuple(reversed(stride)), False)
-    tensor = Reduce(Global(_REDUCTIONS, "rebuild_tensor"), (Global("torch", "Tensor"), typed, metadata))
-    return tensor, storage, bytes(handle)
+    return Reduce(Global(_REDUCTIONS, "rebuild_tensor"), (Global("torch", "Tensor"), typed, metadata))
 
 
 class TorchResolver:
-    """`fakes.engine.payload.Resolver` for payloads that hold real torch CPU tensors."""
+    """`fakes.engine.payload.Resolver` for payloads that hold torch CPU tensors. Needs torch only for what torch.save
+    wrote."""
 
     def cuda(self, handle: Any, rank: int) -> np.ndarray:
         """There is no GPU here."""
         raise PayloadError("AssertionError", "Torch not compiled with CUDA enabled")
 
     def shared(self, manager: bytes, handle: bytes, size: int) -> np.ndarray:
-        """Map a storage by name. RuntimeError `No such file or directory` when its producer is gone (observed on
+        """A storage by name. RuntimeError `No such file or directory` when its producer is gone (observed on
         0.5.23)."""
-        path = _SHM / handle.decode("ascii", "replace").lstrip("/")
-        if not _HANDLE.fullmatch(handle) or not path.exists() or path.stat().st_size < size:
-            raise PayloadError("RuntimeError", "No such file or directory")
-        torch = _torch()
         try:
-            storage = torch.UntypedStorage._new_shared_filename_cpu(manager, handle, size)
-        except RuntimeError as error:
-            raise PayloadError("RuntimeError", str(error)) from None
-        storage._shared_decref()
-        view: np.ndarray = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
-        return view
+            return shm.read_storage(handle, size)
+        except shm.Gone:
+            raise PayloadError("RuntimeError", "No such file or directory") from None
 
     def torch_storage(self, data: bytes) -> tuple[np.ndarray, str | None]:
         """torch.load(weights_only=True) of one storage, and its dtype's name if it is typed."""
@@ -143,23 +162,6 @@ class TorchResolver:
             raise PayloadError("_pickle.UnpicklingError", f"Expected a Torch storage, got {type(storage).__name__}")
         dtype = None if untyped is storage else str(storage.dtype).removeprefix("torch.")
         return torch.tensor([], dtype=torch.uint8).set_(untyped).numpy(), dtype
-
-
-def leftovers(pid: int | None = None) -> list[str]:
-    """Names of torch's shared memory of this process (or of `pid`) that still exist."""
-    return sorted(path.name for path in _SHM.glob(f"torch_{pid or os.getpid()}_*"))
-
-
-def _is_mapped(path: Path) -> bool:
-    """Whether any process that we may look at still maps a file."""
-    needle = str(path)
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            if needle in maps.read_text(errors="replace"):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def _torch() -> Any:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from fakes.tiny import TORCH_NAMES
-from fakes.trainer.pickling import Global, Object, Reduce, dumps
+from fakes.trainer.memory import Block
+from fakes.trainer.pickling import Global, Object, Reduce, Writer, dumps
 from fakes.trainer.registry import Consumer, ExportRegistry, HandleRecord, gpu_uuid
 
 Named = Sequence[tuple[str, np.ndarray]]
@@ -30,9 +33,19 @@ def digest_of(payload: str) -> str:
     return hashlib.sha256(payload.encode()).hexdigest()[:16]
 
 
-def flatten(named: Named) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-    """The byte arrays of a bucket and its metadata: name, shape, dtype name, start_idx, end_idx, numel (bytes, no
-    padding).
+class Metadata(NamedTuple):
+    """One tensor of a bucket: dtype by name, start_idx, end_idx and numel in bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    start_idx: int
+    end_idx: int
+    numel: int
+
+
+def flatten(named: Named) -> tuple[list[np.ndarray], list[Metadata]]:
+    """The byte arrays of a bucket and what describes them; no padding between tensors.
 
     ValueError `Cannot create empty tensor bucket` for nothing (weight_sync/tensor_bucket.py:51 @0.5.23).
     """
@@ -41,19 +54,42 @@ def flatten(named: Named) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     parts, metadata, offset = [], [], 0
     for name, array in named:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        metadata.append(
-            {
-                "name": name,
-                "shape": tuple(int(n) for n in array.shape),
-                "dtype": TORCH_NAMES[array.dtype],
-                "start_idx": offset,
-                "end_idx": offset + data.size,
-                "numel": data.size,
-            }
-        )
+        end = offset + data.size
+        metadata.append(Metadata(name, array.shape, TORCH_NAMES[array.dtype], offset, end, data.size))
         parts.append(data)
-        offset += data.size
+        offset = end
     return parts, metadata
+
+
+def bucket_pickle(metadata: Sequence[Metadata], flattened: Reduce) -> bytes:
+    """The pickle of {"metadata": [...], "flattened_tensor": ...}."""
+    writer = _described(tuple(metadata)).fork()
+    writer.write("flattened_tensor")
+    writer.write(flattened)
+    writer.raw(pickle.SETITEMS)
+    return writer.end()
+
+
+@lru_cache(maxsize=512)
+def _described(metadata: tuple[Metadata, ...]) -> Writer:
+    """The beginning of a bucket's pickle, up to its metadata: the same for every refit of one model."""
+    writer = Writer()
+    writer.raw(pickle.EMPTY_DICT + pickle.MARK)
+    writer.write("metadata")
+    writer.write(
+        [
+            Object(
+                _METADATA,
+                {
+                    **meta._asdict(),
+                    "shape": Reduce(_SIZE, (meta.shape,)),
+                    "dtype": Global("torch", meta.dtype),
+                },
+            )
+            for meta in metadata
+        ]
+    )
+    return writer
 
 
 class CudaExport:
@@ -113,7 +149,7 @@ def probe_payloads(
 def _export(
     registry: ExportRegistry,
     rank: int,
-    blocks: list[tuple[Any, list[dict[str, Any]]]],
+    blocks: list[tuple[Block, list[Metadata]]],
     named: Named,
     consumers: Sequence[Consumer],
     recorded: bool,
@@ -124,23 +160,15 @@ def _export(
     written."""
     planned = registry.plan(rank, [block for block, _ in blocks], consumers, recorded=recorded)
     if as_list:
-        value: Any = [
-            (meta[0]["name"], _tensor(item, meta[0]["dtype"], meta[0]["shape"]))
+        named_tensors = [
+            (meta[0].name, _tensor(item, meta[0].dtype, meta[0].shape))
             for item, (_, meta) in zip(planned, blocks, strict=True)
         ]
+        data = dumps(named_tensors)
     else:
         item, (_, metadata) = planned[0], blocks[0]
-        value = {
-            "flattened_tensor": _tensor(item, "uint8", (item.block.data.size,)),
-            "metadata": [
-                Object(
-                    _METADATA,
-                    {**meta, "shape": Reduce(_SIZE, (meta["shape"],)), "dtype": Global("torch", meta["dtype"])},
-                )
-                for meta in metadata
-            ],
-        }
-    export = CudaExport(registry, planned, dumps(value))
+        data = bucket_pickle(metadata, _tensor(item, "uint8", (item.block.data.size,)))
+    export = CudaExport(registry, planned, data)
     for item in planned:
         registry.announce(item, names=[name for name, _ in named], sha256=export.sha256)
     return export

@@ -14,8 +14,9 @@ import pytest
 
 from fakes.engine.allowlist import ALLOW_LISTS, EXACT202
 from fakes.engine.payload import PayloadError, open_payload
-from fakes.trainer import TorchResolver, TrainerKit
-from fakes.trainer.torch_wire import export_bucket, export_list, leftovers
+from fakes.trainer import TorchResolver, TrainerKit, shm
+from fakes.trainer.shm import leftovers
+from fakes.trainer.torch_wire import export_bucket, export_list, file_share, torch_share
 
 torch = pytest.importorskip("torch")
 
@@ -46,12 +47,13 @@ def _nothing_is_left_in_shared_memory():
     assert leftovers() == before
 
 
+@pytest.mark.parametrize("share", [torch_share, file_share])
 @pytest.mark.parametrize("allow", ALLOW_LISTS.values(), ids=lambda allow: allow.key)
-def test_the_fake_reads_both_forms(allow):
+def test_the_fake_reads_both_forms(allow, share):
     for export, load_format in (
-        (export_bucket(NAMED), "flattened_bucket"),
-        (export_list(NAMED), None),
-        (export_list(NAMED), "direct"),
+        (export_bucket(NAMED, share), "flattened_bucket"),
+        (export_list(NAMED, share), None),
+        (export_list(NAMED, share), "direct"),
     ):
         same(read(export, load_format, allow))
         export.release()
@@ -94,8 +96,9 @@ def test_the_fake_reads_a_plain_torch_pickle():
     assert array.tolist() == [0, 1, 2]
 
 
-def test_a_payload_dies_with_its_producer():
-    export = export_bucket(NAMED)
+@pytest.mark.parametrize("share", [torch_share, file_share])
+def test_a_payload_dies_with_its_release(share):
+    export = export_bucket(NAMED, share)
     export.release()
     with pytest.raises(PayloadError) as error:
         read(export, "flattened_bucket")
@@ -111,9 +114,9 @@ def test_only_torchs_own_names_are_opened(handle):
 
 def test_a_storage_that_claims_more_than_its_file_holds_is_refused():
     export = export_bucket(NAMED)
-    (name,) = [name for name in leftovers() if name.encode() in base64.b64decode(export.payload)]
+    (storage,) = export._storages
     with pytest.raises(PayloadError):
-        TorchResolver().shared(b"/nowhere", f"/{name}".encode(), 1 << 40)
+        TorchResolver().shared(storage.manager, storage.handle, 1 << 40)
     export.release()
 
 
@@ -127,9 +130,39 @@ def test_there_is_no_gpu():
         TorchResolver().cuda(None, 0)
 
 
-def test_the_kit_records_counts_and_frees_torch_exports():
+def test_a_payload_has_one_opening_and_the_producers_mapping():
+    export = export_bucket(NAMED, file_share)
+    (handle,) = [storage.handle for storage in export._storages]
+    same(read(export, "flattened_bucket"))
+    assert shm.leftovers()
+    same(read(export, "flattened_bucket"))  # the second opening takes the producer's own reference
+    assert handle[1:].decode() not in shm.leftovers()
+    with pytest.raises(PayloadError):
+        read(export, "flattened_bucket")
+    export.release()
+
+
+def test_reading_and_writing_files_needs_no_torch():
+    code = (
+        "import sys, base64, numpy as np\n"
+        "from fakes.trainer import TrainerKit, TorchResolver\n"
+        "from fakes.engine.payload import open_payload\n"
+        "from fakes.engine.allowlist import EXACT202\n"
+        "export = TrainerKit(None, 1, wire='shm').export(0, [('a', np.ones(3, np.float32))])\n"
+        "data = base64.b64decode(export.payload)\n"
+        "got = open_payload(data, profile_allow=EXACT202, rank=0, load_format='flattened_bucket',"
+        " resolver=TorchResolver())\n"
+        "export.release()\n"
+        "print(got[0][1].tolist(), 'torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert out.stdout == "[1.0, 1.0, 1.0] False\n"
+
+
+@pytest.mark.parametrize("wire", ["torch", "shm"])
+def test_the_kit_records_counts_and_frees_shared_exports(wire):
     records = []
-    kit = TrainerKit(None, 1, lambda name, rank, data: records.append(name), wire="torch")
+    kit = TrainerKit(None, 1, lambda name, rank, data: records.append(name), wire=wire)
     first, second = kit.export(0, NAMED, (("e0", 0),)), kit.export(0, NAMED, (("e0", 0),), None)
     assert kit.live_exports() == 2
     first.release()
