@@ -64,10 +64,8 @@ class HttpLane:
         return self._epoch
 
     def begin(self, gate: FaultGate, seed: int) -> None:
-        """A fresh scenario. torch is imported before the clock starts, since payloads need it."""
-        import torch
-
-        torch.set_num_threads(1)
+        """A fresh scenario."""
+        self.wire  # noqa: B018 - made before the clock starts
         self._gate = gate
         self._epoch = time.monotonic()
 
@@ -99,11 +97,11 @@ class HttpLane:
         return engine
 
     def trainer(self, ranks: int) -> Any:
-        """A trainer kit of threads whose payloads are torch's CPU shared memory."""
+        """A trainer kit of threads whose payloads are torch's CPU shared memory, written without torch."""
         from fakes.trainer import TrainerKit
 
         assert self._gate is not None
-        kit = TrainerKit(None, ranks, self._gate.trainer, wire="torch")
+        kit = TrainerKit(None, ranks, self._gate.trainer, wire="shm")
         self._kits.append(kit)
         return kit
 
@@ -211,11 +209,11 @@ class HttpEngine(GatedEngine):
     def payloads(
         self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
     ) -> list[str]:
-        """torch CPU tensors in shared memory, one payload per rank; kept until the scenario is over."""
+        """Tensors in torch's CPU shared memory, one payload per rank; kept until the scenario is over."""
         from fakes.trainer import torch_wire
 
         make = torch_wire.export_bucket if load_format == "flattened_bucket" else torch_wire.export_list
-        made = [make(list(entry.items())) for entry in named]
+        made = [make(list(entry.items()), torch_wire.file_share) for entry in named]
         self._payloads += made
         return [export.payload for export in made]
 

@@ -24,7 +24,7 @@ class Wire:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wire", daemon=True)
         self._thread.start()
-        self._client: httpx.AsyncClient | None = None
+        self._client = asyncio.run_coroutine_threadsafe(_client(), self._loop).result()
 
     def send(self, url: str, request: Request, now: Callable[[], float]) -> Future[Outcome]:
         """Send one request on a connection of its own. The future never fails: every ending is an outcome."""
@@ -41,10 +41,6 @@ class Wire:
     async def _send(self, url: str, request: Request, now: Callable[[], float]) -> Outcome:
         import httpx
 
-        if self._client is None:
-            # No connection is kept: a server that died must be refused, not found dead on an old connection.
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-            self._client = httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
         began = now()
         try:
             response = await self._client.request(
@@ -64,8 +60,16 @@ class Wire:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        if self._client is not None:
-            await self._client.aclose()
+        await self._client.aclose()
+
+
+async def _client() -> httpx.AsyncClient:
+    """Made before the lane's clock starts: the import alone takes a while."""
+    import httpx
+
+    # No connection is kept: a server that died must be refused, not found dead on an old connection.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, verify=False)  # loopback, no TLS
 
 
 class Process(Protocol):

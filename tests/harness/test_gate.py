@@ -119,6 +119,12 @@ def test_only_the_nth_call_of_the_client_to_that_engine_and_operation_is_hit():
     assert endings == ["reply", "reply", "reply", "dropped", "reply"]
 
 
+def test_a_fault_leaves_other_operations_and_other_engines_alone():
+    stand = Stand("e0:flush_cache#1:before:drop", "e1:health#1:before:drop")
+    assert stand.call("health").ending == "reply"
+    assert stand.call().ending == "dropped"
+
+
 def test_a_fault_planted_later_counts_from_then():
     stand = Stand()
     stand.call()

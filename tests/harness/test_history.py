@@ -61,6 +61,7 @@ def test_calls_are_found_by_op_origin_engine_and_outcome():
     assert [c.id for c in history.calls(engine="e1")] == [2]
     assert [c.id for c in history.calls(outcome="indefinite")] == [3]
     assert [c.id for c in history.calls(where=lambda c: c.id > 1)] == [2, 3]
+    assert [c.ok for c in history.calls()] == [False, True, False]
     assert history.engines() == ["e0", "e1"]
 
 

@@ -36,6 +36,7 @@ def good(tmp_path):
         b'{"kind": "invoke", "call": "one", "origin": "sut", "op": "x"}',
         b"\xff\xfe",
         b"[" * 100_000,
+        b'{"kind": "invoke", "call": 1, "origin": "sut", "op": "x", "request": ' + b"[" * 100_000,
     ],
 )
 def test_a_malformed_line_is_named_by_file_and_number(tmp_path, line):
@@ -90,8 +91,8 @@ def test_a_bomb_is_not_inflated(tmp_path, monkeypatch):
 def test_a_stream_that_asks_for_too_much_memory_is_refused(tmp_path):
     path = tmp_path / "greedy.xz"
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 512 << 20}]
-    path.write_bytes(lzma.compress(b"", format=lzma.FORMAT_XZ, filters=filters))
-    with pytest.raises(MalformedHistory):
+    path.write_bytes(lzma.compress(b"x", format=lzma.FORMAT_XZ, filters=filters))
+    with pytest.raises(MalformedHistory, match="emory usage limit"):
         read_history(path)
 
 
