@@ -15,6 +15,7 @@ from fakes.engine import health, info
 from fakes.engine import messages as m
 from fakes.engine.generate_request import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, State
+from fakes.engine.loop import Task
 from fakes.engine.protocol import Raised
 from fakes.engine.tokenizer_manager import TokenizerManager
 
@@ -122,9 +123,13 @@ class Controls:
             return Answer(aborted.status, body)
         return Answer(200, value, "empty" if emit is not None else "json", value)
 
-    def disconnect(self, states: dict[str, State]) -> None:
-        """The client of a generation went away."""
-        self._generator.disconnect(states)
+    def disconnect(self, task: Task[Answer], states: dict[str, State], *, stream: bool) -> None:
+        """The client of a generation went away. A stream is cancelled at once, anything else notices within 4 s."""
+        if stream:
+            task.cancel()
+            self._tm.loop.spawn(self._generator.abort_later(states), "abort")
+        else:
+            self._generator.disconnect(states)
 
     async def _health(self, fields: Any) -> Answer:
         if not self._tm.config.health_generation:

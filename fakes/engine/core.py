@@ -20,7 +20,7 @@ from fakes.engine.control import Answer, Controls, internal_error, not_found, wr
 from fakes.engine.crash import Crash
 from fakes.engine.generate_request import Refused, build, check_contract, check_schema
 from fakes.engine.generation import Generator, State
-from fakes.engine.loop import Loop, Task
+from fakes.engine.loop import Cancelled, Loop, Task
 from fakes.engine.profiles import profile as profile_of
 from fakes.engine.protocol import Call, Cancel, Die, Done, Effect, EngineConfig, Event, Observed, Raised, Reply, Token
 from fakes.engine.requests import Struct, structs
@@ -49,6 +49,7 @@ class EngineCore:
         self._open: dict[int, Task[Any]] = {}
         self._gone: set[int] = set()
         self._states: dict[int, dict[str, State]] = {}
+        self._streams: set[int] = set()
         self._crash: Crash | None = None
         self._crashed_at = 0.0
         self.dead = False
@@ -159,12 +160,12 @@ class EngineCore:
 
     def _cancel(self, call_id: int) -> None:
         """SGLang looks for a client that went away in generations only; control calls go on."""
-        if call_id not in self._open:
+        task = self._open.get(call_id)
+        if task is None:
             return
         self._gone.add(call_id)
-        states = self._states.get(call_id)
-        if states is not None:
-            self._controls.disconnect(states)
+        if call_id in self._states:
+            self._controls.disconnect(task, self._states[call_id], stream=call_id in self._streams)
 
     def _call(self, call: Call) -> None:
         try:
@@ -240,7 +241,7 @@ class EngineCore:
             raise Invalid(route, call.method, [missing_body()])
         fields = check_schema(self.profile, route, call.method, None if body is NULL else body)
         if self.profile.generate_gate:
-            check_contract(fields)
+            check_contract(self.profile, fields)
         if fields.get("stream"):
             try:
                 request = build(fields)
@@ -254,6 +255,8 @@ class EngineCore:
     def _generating(self, call: Call, request: Any, *, stream: bool) -> Answer | None:
         states: dict[str, State] = {}
         self._states[call.id] = states
+        if stream:
+            self._streams.add(call.id)
 
         def emit(chunk: Any) -> None:
             if call.id not in self._gone:
@@ -273,9 +276,10 @@ class EngineCore:
         def finished() -> None:
             self._open.pop(call_id, None)
             self._states.pop(call_id, None)
+            self._streams.discard(call_id)
             try:
                 answer = task.result()
-            except Exception as error:
+            except (Exception, Cancelled) as error:
                 answer = internal_error(error)
             self._reply(call_id, answer)
 

@@ -7,6 +7,7 @@ Three layers, in SGLang's order: the FastAPI schema (400, ErrorResponse), from 0
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ SAMPLING_FIELDS = (
     "ebnf", "structural_tag", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim",
     "stream_interval", "logit_bias", "sampling_seed", "custom_params", "beam_width", "watermark", "choice",
 )  # fmt: skip
-"""sglang/api/v1/api_types.py@0.5.23 _FIELDS_SamplingParams, in its order."""
+"""sglang/api/v1/api_types.py@0.5.23 _FIELDS_SamplingParams, in its order; 0.5.22 has no `choice`."""
 
 _GATE_INT = {"max_new_tokens", "top_k", "min_new_tokens", "n", "stream_interval", "sampling_seed", "beam_width"}
 _GATE_FLOAT = {"temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"}
@@ -156,20 +157,20 @@ def _pydantic(p: EngineProfile, name: str, value: Any) -> list[Any]:
     return []
 
 
-def check_contract(body: Mapping[str, Any]) -> None:
+def check_contract(p: EngineProfile, body: Mapping[str, Any]) -> None:
     """The JSON contract of 0.5.22 and later, as far as sampling parameters and the common keys go. Raises `Refused`."""
     if "stream" in body and body["stream"] is not None and type(body["stream"]) is not bool:
         raise Refused({"error": f"invalid type: {_unexpected(body['stream'])}, expected a boolean"})
     params = body.get("sampling_params")
     for sampling in params if isinstance(params, list) else [params]:
         if sampling is not None:
-            _contract_sampling(sampling)
+            _contract_sampling(sampling, SAMPLING_FIELDS if p.version != "0.5.22" else SAMPLING_FIELDS[:-1])
 
 
-def _contract_sampling(sampling: Mapping[str, Any]) -> None:
+def _contract_sampling(sampling: Mapping[str, Any], fields: tuple[str, ...]) -> None:
     for name, value in sampling.items():
-        if name not in SAMPLING_FIELDS:
-            listed = ", ".join(f"`{field}`" for field in SAMPLING_FIELDS)
+        if name not in fields:
+            listed = ", ".join(f"`{field}`" for field in fields)
             raise Refused({"error": m.UNKNOWN_SAMPLING(name=name, fields=listed)})
         if value is None:
             continue
@@ -272,10 +273,23 @@ def prepare(
     parsed = _sampling(p, sampling)
     if given >= input_limit:
         raise _refuse(m.OVER_LIMIT, given=given, limit=input_limit)
+    if item.logprobs is not None and item.logprobs.start > given:
+        raise _refuse(m.LOGPROB_START, start=item.logprobs.start, given=given)
     room = max(max_req_len - given - 1, 0)
     if parsed.max_new_tokens > room:
         parsed = Sampling(**{**{f: getattr(parsed, f) for f in parsed.__slots__}, "max_new_tokens": room})
     return list(item.prompt), parsed
+
+
+@functools.cache
+def _known_sampling(version: str) -> frozenset[str]:
+    """The fields of SamplingParams; an unknown one is a TypeError in the HTTP process (sampling/sampling_params.py)."""
+    names = set(SAMPLING_FIELDS) - {"choice"}
+    if version not in ("0.5.22", "0.5.23"):
+        names.discard("watermark")
+    if version in ("0.5.12.post1", "0.5.17", "0.5.18"):
+        names.discard("beam_width")
+    return frozenset(names)
 
 
 def _needs_tokenizer(given: Mapping[str, Any]) -> None:
@@ -289,6 +303,9 @@ def _needs_tokenizer(given: Mapping[str, Any]) -> None:
 
 
 def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
+    for name in given:
+        if name not in _known_sampling(p.version):
+            raise TypeError(f"Unexpected keyword argument '{name}'")
     temperature = given.get("temperature")
     temperature = 1.0 if temperature is None else temperature
     if not (isinstance(temperature, int | float) and math.isfinite(temperature) and temperature >= 0):

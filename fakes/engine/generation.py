@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakes.engine import messages as m
 from fakes.engine.generate_request import GenerateRequest, Item, prepare
-from fakes.engine.loop import Event
+from fakes.engine.loop import Cancelled, Event
 from fakes.engine.request import LogprobRow, Logprobs, Req
 
 if TYPE_CHECKING:
@@ -232,8 +232,13 @@ class Generator:
                 self._tm.loop.spawn(self._stream(state, emit, None if request.single else index), "stream")
                 for index, state in enumerate(mine)
             ]
-            for task in tasks:
-                await task
+            try:
+                for task in tasks:
+                    await task
+            except Cancelled:
+                for task in tasks:
+                    task.cancel()
+                raise
             return None
         outputs = [await self._last(state) for state in mine]
         return outputs[0] if request.single else outputs
@@ -281,17 +286,30 @@ class Generator:
             raise Aborted(status, finish["message"])
 
     def _release(self, states: dict[str, State]) -> None:
-        """Forget what was not sent, abort what was (managers/tokenizer_manager.py:3850@0.5.23)."""
+        """Forget what was not sent, abort what was (managers/tokenizer_manager.py:3850@0.5.23).
+
+        0.5.18 and 0.5.19 forget both, so that what was sent runs on for nobody; 0.5.12 forgets nothing.
+        """
+        fate = self._tm.profile.failed_generation
+        if fate == "leak":
+            return
         for rid, state in states.items():
             if self._tm.states.get(rid) is not state:
                 continue
-            if state.dispatched:
+            if state.dispatched and fate == "abort":
                 self._tm.abort_request(rid)
             else:
                 del self._tm.states[rid]
 
+    async def abort_later(self, states: dict[str, State]) -> None:
+        """What a stream's background task does 2 s after its client left (managers/tokenizer_manager.py:2427@0.5.23)."""
+        await self._tm.loop.sleep(2.0)
+        for rid, state in states.items():
+            if self._tm.states.get(rid) is state:
+                self._tm.abort_request(rid)
+
     def disconnect(self, states: dict[str, State]) -> None:
-        """The client of these prompts went away."""
+        """The client of these prompts went away; they do not stream."""
         for state in states.values():
             state.disconnected = True
             state.event.set()

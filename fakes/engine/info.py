@@ -31,7 +31,7 @@ def model_info(tm: TokenizerManager, model_config: dict[str, Any]) -> dict[str, 
 
 
 def _embedding_plan() -> dict[str, Any]:
-    """What a model that does not embed says of embedding (configs/embedding_model_spec.py:223@0.5.17; observed: 0.5.23)."""
+    """What a model that does not embed says of it (configs/embedding_model_spec.py:223@0.5.17; observed: 0.5.23)."""
     names = {"family": "none", "task": "none", "execution": "none", "attention": "none", "pooling": "model_defined"}
     flags = (
         "supports_dimensions", "supports_token_embeddings", "supports_multimodal", "requires_embedding_flag",

@@ -257,6 +257,11 @@ BAD_TOP_P = Message("top_p must be in (0, 1], got {value}.", ALL, "400", "sampli
 BAD_TOP_K = Message(
     "top_k must be -1 (disable) or at least 1, got {value}.", ALL, "400", "sampling/sampling_params.py:162@0.5.17"
 )
+LOGPROB_START = Message(
+    "req.logprob_start_len={start} is higher than the number of input tokens len(req.origin_input_ids)={given}. "
+    "Please use a smaller logprob_start_len.",
+    ALL, "400", "managers/scheduler.py:3276@0.5.23",
+)  # fmt: skip
 NO_MIN_TOKENS = Message(
     "min_new_tokens={value} is unavailable when skip_tokenizer_init=True (requires tokenizer for eos_token_id).",
     ALL[1:], "400", "sampling/sampling_params.py:330@0.5.17; observed: 0.5.23",

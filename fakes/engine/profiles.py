@@ -64,6 +64,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A second abort of the same rid is dropped."""
     abort_unknown_rid_warns: bool
     """An empty rid without abort_all is ignored with a warning, not looked up."""
+    failed_generation: Literal["leak", "drop", "abort"]
+    """What a refused or cancelled generation leaves: its rids taken, its sent prompts running, or nothing."""
     bucket_strict: bool
     """The distributed bucket checks zip lengths and alignment."""
     engine_session_calls: bool
@@ -153,6 +155,7 @@ _V12 = EngineProfile(
     generate_gate=False,
     abort_once=False,
     abort_unknown_rid_warns=False,
+    failed_generation="leak",
     bucket_strict=False,
     engine_session_calls=False,
     signal_delay_s=0.08,
@@ -186,6 +189,7 @@ _V12 = EngineProfile(
         "generate_gate": f"{_HS}:700@0.5.12.post1",
         "abort_once": f"{_TM}:1489@0.5.12.post1",
         "abort_unknown_rid_warns": f"{_TM}:1489@0.5.12.post1",
+        "failed_generation": f"{_TM}:548@0.5.12.post1 (no clean-up)",
         "bucket_strict": "weight_sync/tensor_bucket.py:1@0.5.12.post1",
         "engine_session_calls": "entrypoints/engine.py@0.5.12.post1",
         "signal_delay_s": "observed: dropped after 76 to 108 ms",
@@ -217,6 +221,7 @@ _V17 = _next(
         "checker_long_mismatch": "utils/weight_checker.py:217@0.5.17",
         "parallelism_info": "utils/weight_checker.py@0.5.17",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
+        "failed_generation": f"{_TM}:3483@0.5.17",
         "freeze_s": f"{_TM}:3065@0.5.17 (sleep in the SIGQUIT handler, which runs on the event loop)",
         "flush_failure": f"{_WU}:108@0.5.17",
         "group_missing": "model_executor/model_runner_components/weight_updater.py:244@0.5.17",
@@ -229,9 +234,16 @@ _V17 = _next(
     checker_long_mismatch=True,
     parallelism_info="dict",
     abort_unknown_rid_warns=True,
+    failed_generation="abort",
     freeze_s=5.0,
 )
-_V18 = _next(_V17, "0.5.18", {"model_info": f"{_HS}:738@0.5.18"}, model_info=_INFO_18)
+_V18 = _next(
+    _V17,
+    "0.5.18",
+    {"model_info": f"{_HS}:738@0.5.18", "failed_generation": f"{_TM}:3417@0.5.18"},
+    model_info=_INFO_18,
+    failed_generation="drop",
+)
 _V19 = _next(
     _V18,
     "0.5.19",
@@ -241,9 +253,14 @@ _V19 = _next(
 _V20 = _next(
     _V19,
     "0.5.20",
-    {"ready_route": f"{_HS}:662@0.5.20", "abort_once": f"{_TM}:2095@0.5.20"},
+    {
+        "ready_route": f"{_HS}:662@0.5.20",
+        "abort_once": f"{_TM}:2095@0.5.20",
+        "failed_generation": f"{_TM}:3640@0.5.20",
+    },
     ready_route=True,
     abort_once=True,
+    failed_generation="abort",
 )
 _MILES = _next(
     _V19,
@@ -313,6 +330,7 @@ _V23 = _next(
         "unpickler": f"{_UC}:3144@0.5.23",
         "ping_follows_health": f"{_HS}:2190@0.5.23",
         "abort_statuses": f"{_TM}:1891@0.5.23",
+        "failed_generation": f"{_TM}:548@0.5.12.post1 (no clean-up)",
         "bucket_strict": "weight_sync/tensor_bucket.py@0.5.23",
         "checker_needs_cuda": "utils/weight_checker.py@0.5.23; observed: checksum works on CPU, compare does not",
         "freeze_s": f"{_TM}:3486@0.5.23; observed: /model_info hangs meanwhile",

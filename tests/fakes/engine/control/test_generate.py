@@ -187,6 +187,27 @@ def test_a_client_that_leaves_is_noticed_within_four_seconds() -> None:
     assert not engine.done(call)
 
 
+@pytest.mark.parametrize("version", ORDER)
+def test_a_stream_whose_client_left_lets_go_of_the_lock_at_once(version: str) -> None:
+    """It is aborted at once, or only 2 s later by a background task (0.5.12), or not at all (0.5.18, 0.5.19)."""
+    engine = Driver(version)
+    engine.call("slow_down", {"forward_sleep_time": 0.1})
+    call = engine.start("generate", generate_body(400, rid="gone", stream=True))
+    engine.advance(1.0)
+    engine.cancel(call)
+    seen = len(engine.chunks(call))
+    assert seen > 3
+    engine.advance(1.0)
+    aborted = {"rid": "gone", "event": "aborted"}
+    fate = PROFILES[version].failed_generation
+    assert (aborted in engine.named("request")) == (fate == "abort")
+    engine.advance(2.0)
+    assert (aborted in engine.named("request")) == (fate != "drop")
+    assert engine.call("flush_cache").status == (400 if fate == "drop" else 200)
+    assert len(engine.chunks(call)) == seen
+    assert engine.call("pause_generation", {"mode": "abort"}).elapsed_s < 1.0
+
+
 def test_a_client_that_leaves_during_a_control_call_changes_nothing() -> None:
     engine = Driver("0.5.23")
     running = engine.start("generate", generate_body(200))

@@ -86,6 +86,26 @@ def test_what_the_tokenizer_manager_refuses(body: dict[str, Any], message: str) 
     assert engine.call("pause_generation", {"mode": "abort"}).elapsed_s == 0.0, "a refused request holds no lock"
 
 
+@pytest.mark.parametrize("version", ORDER)
+def test_an_unknown_sampling_parameter_is_a_bare_500_until_the_contract_gate(version: str) -> None:
+    engine = Driver(version)
+    reply = engine.call("generate", {"input_ids": [1], "sampling_params": {"bogus": 1}})
+    if version in ("0.5.22", "0.5.23"):
+        assert (reply.status, reply.body["error"][:38]) == (400, "unknown field `bogus`, expected one of")
+        assert reply.body["error"].endswith("`watermark`" if version == "0.5.22" else "`choice`")
+    else:
+        assert (reply.status, reply.body) == (500, "Internal Server Error")
+    assert engine.call("pause_generation", {"mode": "abort"}).elapsed_s == 0.0
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_in_0_5_12_a_refused_rid_stays_taken(version: str) -> None:
+    engine = Driver(version)
+    assert engine.call("generate", generate_body(600, rid="r")).status == 400
+    again = engine.call("generate", generate_body(2, rid="r"))
+    assert again.status == (400 if PROFILES[version].failed_generation == "leak" else 200)
+
+
 def test_a_bad_token_kills_the_engine() -> None:
     engine = Driver("0.5.23")
     assert engine.call("generate", generate_body(prompt=[5000])).ending == "dropped"
