@@ -97,8 +97,13 @@ class Recorder:
         self.server = Server(env, server_spec(env.version, model, flavour), folder, progress)
         self._cleaner = Cleaner(self.server, model)
 
-    def record(self, sequences: Iterable[Sequence]) -> TraceWriter:
-        """The history of all sequences, its header first. The server is ended whatever happens."""
+    def record(
+        self, sequences: Iterable[Sequence], after: Callable[[list[AnyRecord]], None] = lambda so_far: None
+    ) -> None:
+        """Perform them all; `after` gets the history so far, its header first, when the server has to be ended, and last.
+
+        The server is ended whatever happens.
+        """
         writer = TraceWriter()
         writer.write(header(self.env.version, self.model, self.flavour))
         began = time.monotonic()
@@ -114,9 +119,10 @@ class Recorder:
                 port.payloads.release()
                 if sequence.taints or sequence.fatal:
                     self.server.stop()
+                    after(writer.records)
+            after(writer.records)
         finally:
             self.server.stop()
-        return writer
 
     def _note_death(self, gate: FaultGate) -> None:
         dead = self.server.wait_dead(15)
@@ -189,27 +195,31 @@ def record_file(
     if not sequences:
         raise ValueError("no sequence is wanted of this server")
     env = make(version, progress=progress)
-    folder = Path(tempfile.mkdtemp(prefix="refitcheck-record-"))
-    try:
-        records = Recorder(env, model, flavour, folder, progress).record(sequences).records
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
-    write_records(path, merged(path, scrub(records, machine_words(env, model))))
+    words = machine_words(env, model)
+
+    def save(so_far: list[AnyRecord]) -> None:
+        write_records(path, merged(path, scrub(so_far, words)))
+
+    folder = Path(tempfile.mkdtemp(prefix="refitcheck-record-"))
+    try:
+        Recorder(env, model, flavour, folder, progress).record(sequences, save)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return path
 
 
 def merged(path: Path, records: list[AnyRecord]) -> list[AnyRecord]:
     """The new records, and the sequences of a file of the same weights that were not recorded now."""
     if not path.exists():
-        return records
+        return renumbered(records)
     old = read_records(path)
     head, former = records[0], old[0]
     assert isinstance(head, Header)
     assert isinstance(former, Header)
     if head.meta["weights"] != former.meta["weights"]:
-        return records
+        return renumbered(records)
     kept = {**by_sequence(old), **by_sequence(records)}
     order = [entry.name for entry in catalogue()]
     known = sorted((name for name in kept if name in order), key=order.index)
