@@ -97,12 +97,10 @@ class Recorder:
         self.server = Server(env, server_spec(env.version, model, flavour), folder, progress)
         self._cleaner = Cleaner(self.server, model)
 
-    def record(
-        self, sequences: Iterable[Sequence], after: Callable[[list[AnyRecord]], None] = lambda so_far: None
-    ) -> None:
-        """Perform them all; `after` gets the history so far, its header first, when the server has to be ended, and last.
+    def record(self, sequences: Iterable[Sequence], after: Callable[[list[AnyRecord]], None]) -> None:
+        """Perform them all; the server is ended whatever happens.
 
-        The server is ended whatever happens.
+        `after` gets the history so far, its header first, whenever a server has to be ended, and last.
         """
         writer = TraceWriter()
         writer.write(header(self.env.version, self.model, self.flavour))

@@ -102,7 +102,7 @@ def test_recipes_are_filled_for_the_server_and_kept_in_the_record(monkeypatch, t
 
     assert [type(entry) for entry in sent["serialized_named_tensors"]] == [str]
     assert sent["model_path"].startswith(str(tmp_path))
-    assert [record.request for record in saved[-1] if isinstance(record, Invoke)][0] == body
+    assert next(record.request for record in saved[-1] if isinstance(record, Invoke)) == body
 
 
 def history(*names, body="x"):
