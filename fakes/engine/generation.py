@@ -302,7 +302,8 @@ class Generator:
                 del self._tm.states[rid]
 
     async def abort_later(self, states: dict[str, State]) -> None:
-        """What a stream's background task does 2 s after its client left (managers/tokenizer_manager.py:2427@0.5.23)."""
+        """What a stream's background task does 2 s after its client left
+        (managers/tokenizer_manager.py:2427@0.5.23)."""
         await self._tm.loop.sleep(2.0)
         for rid, state in states.items():
             if self._tm.states.get(rid) is state:
