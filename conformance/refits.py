@@ -47,19 +47,34 @@ def parts(history: History) -> Iterator[Part]:
             yield Part(refit, engine, incarnation, tuple(calls))
 
 
+def fleet_parts(history: History) -> Iterator[Part]:
+    """As `parts`, and an empty part for every engine that a refit never called, though it was not given up."""
+    seen: set[tuple[int, str, int]] = set()
+    for part in parts(history):
+        seen.add((part.refit.index, part.engine, part.incarnation))
+        yield part
+    for refit in history.refits():
+        for engine in history.engines():
+            known = list(history.incarnations(engine))
+            part = Part(refit, engine, known[-1], ())
+            if not any((refit.index, engine, i) in seen for i in known) and not quarantined(history, part):
+                yield part
+
+
+Parts = Callable[[History], Iterator[Part]]
 Finding = tuple[str, str, str] | None
 """What was allowed, what happened, where; None when all is well."""
 
 
-def each_part(check: Callable[[Part, History], Finding | bool]) -> Judge:
-    """Judge every refit on every engine.
+def each_part(check: Callable[[Part, History], Finding | bool], over: Parts = parts) -> Judge:
+    """Judge every refit on every engine that it called (`over=fleet_parts`: on every engine).
 
     `check` gives False where the rule does not speak of it, None where it holds, else the finding.
     """
 
     def judge(history: History) -> Verdict:
         exercised = 0
-        for part in parts(history):
+        for part in over(history):
             found = check(part, history)
             if found is False:
                 continue

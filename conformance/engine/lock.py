@@ -17,7 +17,7 @@ def an_update_while_one_runs(bench: Bench) -> None:
     begin(bench, e)
     request = running(bench, e)
     payloads = bench.payloads(e, 1)
-    body = {"serialized_named_tensors": payloads, "load_format": "flattened_bucket"}
+    body = {"serialized_named_tensors": payloads, "load_format": "flattened_bucket", "flush_cache": False}
     update = e.start(BUCKET, body, origin="probe")
     e.sleep(0.05)
     e.call("flush_cache")

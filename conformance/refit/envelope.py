@@ -43,13 +43,17 @@ def three_refits_of_a_fleet(bench: Bench) -> None:
 
 @scenarios.add("VER-3", relation=NOT_RUN)
 def rollouts(bench: Bench) -> None:
-    """The client's own generations, before, between and after refits."""
+    """The client's own generations: before and after a refit, after one that failed with nothing sent, and at last."""
     prepare(bench, 1, "rollout")
     if "rollout" not in bench.caps.optional:
         bench.unsupported("the adapter has no rollout()")
-    for number in (1, 2):
-        _roll_out(bench)
-        bench.refit(number)
+    _roll_out(bench)
+    bench.refit(1)
+    _roll_out(bench)
+    bench.fault("e0:flush_cache#1:before:status500")
+    bench.refit(2)
+    _roll_out(bench)
+    bench.refit(2)
     _roll_out(bench)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.content import content
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives, push_unchanged
-from conformance.refits import Finding, Part, each_part, parts
+from conformance.refits import Finding, Part, each_part, fleet_parts, parts
 from conformance.rules.make import engine, refit
 from harness.history import History
 from harness.rules import Verdict, held, violated
@@ -83,7 +83,7 @@ RULES = (
     refit(
         "NAME-2",
         "A refit updates every tensor, or fails: an empty or partial state is a failure.",
-        every(each_part(_complete), _empty_fails),
+        every(each_part(_complete, over=fleet_parts), _empty_fails),
         [f"{LLAMA}@0.5.23", "NovaSky-AI/SkyRL#1471", "NVIDIA-NeMo/RL#3519"],
     ),
     refit(

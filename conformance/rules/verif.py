@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.content import content
 from conformance.judging import answered, every, said, wrong
 from conformance.pushes import after, push_answered, pushed
-from conformance.refits import Finding, Part, each_part
+from conformance.refits import Finding, Part, each_part, fleet_parts
 from conformance.rules.make import engine, refit
 from conformance.tokens import same, sample_of, truths
 from conformance.view import steps, tp
@@ -113,7 +113,7 @@ RULES = (
     refit(
         "VERIF-1",
         "A refit that reports success has put exactly the policy's weights into every engine.",
-        each_part(_round_trip),
+        each_part(_round_trip, over=fleet_parts),
         ["lightseekorg/tokenspeed#1373"],
     ),
     engine(

@@ -1,0 +1,18 @@
+"""Planted defects: for every rule a broken client or a lenient engine that it, alone among the declared, must catch."""
+
+from __future__ import annotations
+
+from harness.suites import Plant
+
+
+def catalogue() -> tuple[Plant, ...]:
+    """Every plant."""
+    from conformance.plants import client_calls, client_content, engine_answers, engine_control, engine_data
+
+    return (
+        *engine_control.PLANTS,
+        *engine_answers.PLANTS,
+        *engine_data.PLANTS,
+        *client_calls.PLANTS,
+        *client_content.PLANTS,
+    )
