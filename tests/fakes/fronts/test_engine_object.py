@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from fakes.fronts.inprocess import Engine, EngineDied, Server
 from fakes.fronts.tensors import as_array
 from fakes.tiny import tiny_config, tiny_weights, write_model
 from fakes.trace import Fact, TraceWriter
+from fakes.trainer.registry import ExportRegistry
 from fakes.world import World
 
 CONFIG = tiny_config("llama", False, "bfloat16")
@@ -119,6 +122,20 @@ def test_an_init_of_a_group_without_peers_blocks_the_engine_until_torch_gives_up
         "The client socket has timed out after 1800000ms while trying to connect to (127.0.0.1, 29500)." in outcome.text
     )
     assert server.request("GET", "/server_info").ok
+
+
+def test_a_resolver_learns_who_opens():
+    class Resolver(ExportRegistry):
+        opened: ClassVar[list[str]] = []
+
+        def bind(self, engine):
+            self.opened.append(engine)
+            return super().bind(engine)
+
+    with World(resolver=Resolver()) as world:
+        engine = engine_of(world, "0.5.20", name="e7")
+        assert engine.update_weights_from_tensor(list(tiny_weights(CONFIG, 1).items())) == (True, "Success")
+    assert Resolver.opened == ["e7", "e7"]
 
 
 def test_torch_tensors_are_taken_as_they_are():

@@ -258,7 +258,7 @@ def test_process_death_really_kills_the_caller():
         from fakes.world import World
         from tests.fakes.scripted import ScriptedCore
 
-        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.alarm(60); signal.pause()"])
         print(child.pid, flush=True)
         world = World(make_core=ScriptedCore)
         engine = Engine(world, world.add_engine("e0", EngineConfig(), {}, {}), death="process")
