@@ -26,6 +26,14 @@ def test_all_names_of_a_checkpoint_are_applied_and_nothing_is_left_unset():
         assert all(param.any() for param in rank.params.values())
 
 
+def test_unknown_names_are_skipped_and_not_counted_as_applied():
+    (rank,) = loaded()
+    before = rank.state_id()
+    named = [("model.nothing.weight", np.ones(4)), (P + "self_attn.q_proj.bias", np.ones(64))]
+    assert rank.load(named) == []
+    assert rank.state_id() == before
+
+
 def test_two_ranks_hold_the_halves_of_one():
     (whole,), halves = loaded(), loaded(tp=2)
     qkv = whole.params[P + "self_attn.qkv_proj.weight"]
