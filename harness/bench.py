@@ -197,9 +197,13 @@ class Bench:
         self.note("answer", engine, **about, **answer_of(outcome))
         return outcome
 
-    def traffic(self, engine: EngineHandle, label: str, *, n: int = 32, **body: Any) -> Pending:
-        """Start a greedy generation of `n` tokens in the background; `body` are further fields of the request."""
-        return engine.start("generate", generation(self.prompt(label), n, **body), origin="traffic")
+    def traffic(self, engine: EngineHandle, label: str, *, n: int = 32, after_s: float = 0.0, **body: Any) -> Pending:
+        """Start a greedy generation of `n` tokens in the background, `after_s` seconds of the lane's clock from now.
+
+        `body` are further fields of the request.
+        """
+        request = generation(self.prompt(label), n, **body)
+        return engine.start("generate", request, origin="traffic", after_s=after_s)
 
     # -- records -------------------------------------------------------------------------------------------------
 

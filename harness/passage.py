@@ -144,6 +144,30 @@ class Background:
                 self._outcome = self._gate.settle(self._passage, answer)
 
 
+class Delayed:
+    """A background call that has not left yet."""
+
+    def __init__(self, link: Link, after_s: float, start: Callable[[], Background]) -> None:
+        self._call: Background | None = None
+
+        def leave() -> None:
+            link.sleep(after_s)
+            self._call = start()
+
+        self._join = link.spawn(leave)
+
+    @property
+    def done(self) -> bool:
+        """Whether its end is known."""
+        return self._call is not None and self._call.done
+
+    def result(self, timeout_s: float) -> Outcome:
+        """Wait until it has left, then as `Background.result`."""
+        self._join()
+        assert self._call is not None
+        return self._call.result(timeout_s)
+
+
 class GatedEngine:
     """The calls of an `EngineHandle` over a `Link`; a lane's handle adds the rest."""
 
@@ -178,8 +202,12 @@ class GatedEngine:
         origin: Origin = "traffic",
         timeout_s: float = 600.0,
         bearer: str | None = None,
-    ) -> Background:
-        """One call in the background."""
+        after_s: float = 0.0,
+    ) -> Background | Delayed:
+        """One call in the background, which leaves its caller `after_s` seconds from now."""
+        if after_s > 0:
+            later = {"method": method, "origin": origin, "timeout_s": timeout_s, "bearer": bearer}
+            return Delayed(self._link, after_s, lambda: self.start(op, body, **later))
         passage = self._admit(op, body, method, origin, None)
         return Background(self._gate, self._link, passage, Request(op, body, method, None, bearer), timeout_s)
 

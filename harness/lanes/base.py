@@ -85,8 +85,9 @@ class EngineHandle(Protocol):
         origin: Origin = "traffic",
         timeout_s: float = 600.0,
         bearer: str | None = None,
+        after_s: float = 0.0,
     ) -> Pending:
-        """The same in the background; its caller gives up `timeout_s` after the start."""
+        """The same in the background, leaving `after_s` from now; its caller gives up `timeout_s` after that."""
         ...
 
     def sleep(self, seconds: float) -> None:

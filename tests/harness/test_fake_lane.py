@@ -105,6 +105,24 @@ def test_background_traffic_is_recorded_at_the_moment_at_which_it_ends():
     assert call.end_t < 5.0
 
 
+def test_traffic_can_leave_in_the_middle_of_what_comes_next():
+    stage = Stage()
+    with stage as bench:
+        pending = bench.traffic(bench.e0, "a", n=2, after_s=1.5)
+        assert not pending.done
+        bench.sleep(1.0)
+        bench.barrier("before")
+        bench.sleep(1.0)
+        bench.barrier("after")
+        assert pending.result(9.0).ok
+        assert pending.done
+    history = stage.history
+    (call,) = history.calls("generate")
+    before, after = history.barriers()
+    assert before.pos < call.pos < call.end_pos < after.pos
+    assert call.t == 1.5
+
+
 def test_time_is_virtual():
     stage = Stage()
     with stage as bench:
