@@ -19,8 +19,12 @@ from fakes.engine.weights import RankWeights
 Round = Callable[[np.ndarray], np.ndarray]
 
 
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
 def _to_bfloat16(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
+    """By way of float32, as ml_dtypes casts: an accumulator of float32 rounded to bfloat16."""
+    return x.astype(_BFLOAT16).astype(np.float64)
 
 
 def _to_float32(x: np.ndarray) -> np.ndarray:
@@ -120,12 +124,14 @@ class Model:
         return out
 
     def _rope_tables(self, config: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """cos, sin [positions, head_dim / 2] in the model's dtype (rotary_embedding/base.py:253, utils.py:50
+        """cos, and sin with its first half negated, [positions, head_dim] in the model's dtype
+        (rotary_embedding/base.py:253, utils.py:50
         @0.5.23)."""
         half = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
         inverse = np.float32(1) / np.power(np.float32(_rope_theta(config)), half)
         angles = np.arange(int(config["max_position_embeddings"]), dtype=np.float32)[:, None] * inverse[None]
-        return self._round(np.cos(angles)), self._round(np.sin(angles))
+        cos, sin = self._round(np.cos(angles)), self._round(np.sin(angles))
+        return np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1)
 
     def _embed(self, ids: np.ndarray) -> np.ndarray:
         if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
@@ -151,7 +157,7 @@ class Model:
 
     def _scale(self, x: np.ndarray, name: str) -> np.ndarray:
         weight = self.ranks[0].wide(name)
-        return self._round(x / np.sqrt((x * x).mean(-1, keepdims=True) + self._eps) * weight)
+        return self._round(x / np.sqrt(np.add.reduce(x * x, -1, keepdims=True) / x.shape[-1] + self._eps) * weight)
 
     def _linear(self, rank: RankWeights, name: str, x: np.ndarray) -> np.ndarray:
         y = x @ rank.wide(name + ".weight")
@@ -176,12 +182,15 @@ class Model:
         heads, kv_heads, dim = self._heads, self._kv_heads, self.head_dim
         for index, rank in enumerate(self.ranks):
             qkv = self._linear(rank, prefix + "qkv_proj", x).reshape(len(x), heads + 2 * kv_heads, dim)
-            q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
+            q_and_k = qkv[:, : heads + kv_heads]
             if self._qk_norm:
+                q, k = q_and_k[:, :heads], q_and_k[:, heads:]
                 q, k = self._scale(q, prefix + "q_norm.weight"), self._scale(k, prefix + "k_norm.weight")
-            q = self._rope(q, cos, sin)
-            new_kv[:, index, layer, 0] = self._rope(k, cos, sin)
-            new_kv[:, index, layer, 1] = v
+                q_and_k = np.concatenate([q, k], axis=1)
+            q_and_k = self._rope(q_and_k, cos, sin)
+            q = q_and_k[:, :heads]
+            new_kv[:, index, layer, 0] = q_and_k[:, heads:]
+            new_kv[:, index, layer, 1] = qkv[:, heads + kv_heads :]
             fresh = new_kv[:, index, layer]
             both = fresh if past is None or not len(past) else np.concatenate([past[:, index, layer], fresh])
             out = self._attend(q, both[:, 0], both[:, 1])
@@ -195,10 +204,10 @@ class Model:
         return self._round(x @ rank.wide(name + ".weight"))
 
     def _rope(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-        """Neox rotation, every product rounded (rotary_embedding/utils.py:36 @0.5.23)."""
-        half = self.head_dim // 2
-        first, second, r = x[..., :half], x[..., half:], self._round
-        return np.concatenate([r(r(first * cos) - r(second * sin)), r(r(second * cos) + r(first * sin))], axis=-1)
+        """Neox rotation of [T, heads, head_dim], every product rounded (rotary_embedding/utils.py:36 @0.5.23)."""
+        half, r = self.head_dim // 2, self._round
+        swapped = np.concatenate([x[..., half:], x[..., :half]], axis=-1)
+        return r(r(x * cos) + r(swapped * sin))
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Causal attention of T queries over S >= T keys; query heads share KV heads in order. Returns [T, heads *
