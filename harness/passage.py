@@ -205,11 +205,13 @@ class GatedEngine:
         after_s: float = 0.0,
     ) -> Background | Delayed:
         """One call in the background, which leaves its caller `after_s` seconds from now."""
-        if after_s > 0:
-            later = {"method": method, "origin": origin, "timeout_s": timeout_s, "bearer": bearer}
-            return Delayed(self._link, after_s, lambda: self.start(op, body, **later))
-        passage = self._admit(op, body, method, origin, None)
-        return Background(self._gate, self._link, passage, Request(op, body, method, None, bearer), timeout_s)
+        request = Request(op, body, method, None, bearer)
+
+        def leave() -> Background:
+            passage = self._admit(op, body, method, origin, None)
+            return Background(self._gate, self._link, passage, request, timeout_s)
+
+        return Delayed(self._link, after_s, leave) if after_s > 0 else leave()
 
     def sleep(self, seconds: float) -> None:
         """Let the lane's clock advance while the engine runs."""
