@@ -6,6 +6,7 @@ Nothing here returns to the caller: the child ends with `os._exit`, and nothing 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import pickle
@@ -24,7 +25,8 @@ from harness.mutate.mutant import PatternGoneError
 
 CPU_MINIMUM = 2.0
 CPU_FACTOR = 30.0
-MEMORY = 4 << 30
+_PDEATHSIG = 1
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def main(
 
     try:
         os.setpgid(0, 0)
-        _quiet()
+        quiet()
         _limits(sum(s.cpu_limit for s in job.steps))
         enter()
         try:
@@ -171,7 +173,10 @@ def main(
         os._exit(0)
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """Signals as in a new process, nothing read, nothing printed; the child ends when its parent does."""
+    if _PRCTL is not None:
+        _PRCTL(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF, signal.SIGXCPU):
         signal.signal(name, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)

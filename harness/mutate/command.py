@@ -179,7 +179,7 @@ def _session(
         use_cache=request.cache,
         budget_s=request.time_budget_s,
         equivalents=known,
-        rerun=fresh.rerunner(ask, request.workers, screen.done) if request.rerun else None,
+        rerun=fresh.rerunner(ask, request.workers) if request.rerun else None,
         touched=since.touched(changes, program) if changes is not None else None,
         extra=(str(sorted(described.items())),),
     )

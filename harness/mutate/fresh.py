@@ -1,31 +1,39 @@
 """A survivor once more, in a fresh interpreter that imports the mutated source, with Hypothesis' full profile.
 
 So a mutant that is seen only while modules are imported, or only by rare examples, is not called a survivor.
-`python -m harness.mutate.fresh` reads one request as JSON on stdin and answers with one line of JSON.
+`python -m harness.mutate.fresh` imports installed packages, nothing of the project; then it reads requests, one JSON
+object a line, and answers each from a child that collects, imports and runs everything anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
+import queue
+import signal
 import subprocess
 import sys
+import sysconfig
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.mutate.baseline import HEAVY
 from harness.mutate.child import Report
+from harness.mutate.forked import forked
 from harness.mutate.mutant import Mutant
 from harness.mutate.sites import Site
 
 PROFILE = "full"
 WALL_S = 600.0
-_ANSWER = "REFITCHECK-ANSWER "
+OWN = ("fakes", "harness", "conformance", "real_runs", "_hypothesis_pytestplugin")
 
 
 class _Mutated(importlib.machinery.SourceFileLoader, importlib.abc.MetaPathFinder):  # type: ignore[misc]
@@ -60,61 +68,111 @@ def install(mutant_id: str, module: str, path: str) -> None:
     raise TargetError(f"unknown mutant {mutant_id}")
 
 
-def rerunner(
-    request: dict[str, Any], workers: int, done: Callable[[], None]
-) -> Callable[[list[tuple[Mutant, list[str]]]], dict[str, Report]]:
-    """A plan's `rerun`: one process a survivor, `workers` at a time. `request` says how to make the checks."""
+Rerun = Callable[[Sequence[tuple[Mutant, list[str]]]], Iterator[tuple[str, Report]]]
 
-    def one(mutant: Mutant, checks: list[str]) -> tuple[str, Report]:
-        return mutant.id, _ask(
-            {**request, "mutant": mutant.id, "module": mutant.module, "file": _file(mutant), "checks": checks}
-        )
 
-    def rerun(todo: list[tuple[Mutant, list[str]]]) -> dict[str, Report]:
-        out: dict[str, Report] = {}
-        with ThreadPoolExecutor(workers) as pool:
-            futures = [pool.submit(one, mutant, checks) for mutant, checks in todo]
-            try:
-                for future in as_completed(futures):
-                    name, report = future.result()
-                    out[name] = report
-                    done()
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                raise
-        return out
+def rerunner(request: dict[str, Any], workers: int) -> Rerun:
+    """A plan's `rerun`: `workers` fresh interpreters share the survivors. `request` says how to make the checks.
+
+    Reports come as they are ready; a caller that stops early leaves nothing running.
+    """
+
+    def rerun(todo: Sequence[tuple[Mutant, list[str]]]) -> Iterator[tuple[str, Report]]:
+        waiting: queue.SimpleQueue[tuple[Mutant, list[str]]] = queue.SimpleQueue()
+        ready: queue.SimpleQueue[tuple[str, Report]] = queue.SimpleQueue()
+        for item in todo:
+            waiting.put(item)
+        preload = third_party()
+        interpreters = [_Interpreter(preload) for _ in range(min(workers, len(todo)))]
+
+        def serve(interpreter: _Interpreter) -> None:
+            with contextlib.suppress(queue.Empty):
+                while not interpreter.closed:
+                    mutant, checks = waiting.get_nowait()
+                    asked = {"mutant": mutant.id, "module": mutant.module, "file": _file(mutant), "checks": checks}
+                    ready.put((mutant.id, interpreter.ask({**request, **asked})))
+
+        threads = [threading.Thread(target=serve, args=(i,), daemon=True) for i in interpreters]
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in todo:
+                yield ready.get()
+        finally:
+            for interpreter in interpreters:
+                interpreter.close()
+            for thread in threads:
+                thread.join()
 
     return rerun
 
 
+def third_party() -> list[str]:
+    """What this process has imported from installed packages: a fresh interpreter may have that before any mutant."""
+    libraries = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
+    found = []
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if path.startswith(libraries) and name.partition(".")[0] not in (*HEAVY, *OWN):
+            found.append(name)
+    return found
+
+
+class _Interpreter:
+    """A fresh interpreter that has imported third-party packages and forks for each survivor."""
+
+    def __init__(self, preload: list[str]) -> None:
+        self._preload = preload
+        self._process: subprocess.Popen[str] | None = None
+        self.closed = False
+
+    def close(self) -> None:
+        """End it, and the child that it may have."""
+        self.closed = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with contextlib.suppress(OSError):
+                    assert pipe is not None
+                    pipe.close()
+
+    def ask(self, request: dict[str, Any]) -> Report:
+        """What one request gave."""
+        started = time.monotonic()
+        if self._process is None or self._process.poll() is not None:
+            environment = {**os.environ, "HYPOTHESIS_PROFILE": PROFILE}
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "harness.mutate.fresh"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=environment,
+                start_new_session=True,
+            )
+            self._write({"preload": self._preload})
+        try:
+            self._write(request)
+            assert self._process.stdout is not None
+            said = json.loads(self._process.stdout.readline() or "null")
+        except (OSError, ValueError):
+            said = None
+        if said is None:
+            return Report("crash", text="\nthe fresh interpreter ended", seconds=time.monotonic() - started)
+        text = f"{said['check']}\n{said['text']}"
+        return Report(said["ending"], -1, said["rule"], text, said["ran"], time.monotonic() - started)
+
+    def _write(self, data: dict[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(data) + "\n")
+        self._process.stdin.flush()
+
+
 def _file(mutant: Mutant) -> str:
     return str(mutant.op.source.path) if isinstance(mutant.op, Site) else ""
-
-
-def _ask(request: dict[str, Any]) -> Report:
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": PROFILE, "PYTHONHASHSEED": "0"}
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.mutate.fresh"],
-            input=json.dumps(request),
-            text=True,
-            capture_output=True,
-            timeout=WALL_S,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Report("timeout", text=f"\nfresh interpreter: no end within {WALL_S:.0f} s", seconds=WALL_S)
-    seconds = time.monotonic() - started
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(_ANSWER):
-            answer = json.loads(line[len(_ANSWER) :])
-            text = f"{answer['check']}\n{answer['text']}"
-            return Report(answer["ending"], -1, answer["rule"], text, answer["ran"], seconds)
-    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    return Report("crash", text=f"\nfresh interpreter: {said[:200]}", seconds=seconds)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -160,17 +218,28 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """One request, one answer."""
-    request = json.load(sys.stdin)
+    """Import what the first line names, then answer each request in a child of its own."""
+    for name in json.loads(sys.stdin.readline())["preload"]:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            continue
+    for line in sys.stdin:
+        request = json.loads(line)
+        said = forked(functools.partial(_answer, request), WALL_S)
+        if isinstance(said, str):
+            said = {"ending": "timeout", "check": "", "rule": "", "text": f"fresh interpreter: {said}", "ran": 0}
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        said = answer(request)
+        return answer(request)
     except BaseException as error:
         from harness.mutate.checks import one_line
 
-        said = {"ending": "crash", "check": "", "rule": "", "text": one_line(error), "ran": 0}
-    sys.stdout.write("\n" + _ANSWER + json.dumps(said) + "\n")
-    sys.stdout.flush()
-    os._exit(0)
+        return {"ending": "crash", "check": "", "rule": "", "text": one_line(error), "ran": 0}
 
 
 if __name__ == "__main__":

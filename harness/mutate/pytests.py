@@ -5,8 +5,11 @@ The whole session runs inside `pytest_runtestloop`, so that configuration, fixtu
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +20,11 @@ import pytest
 from harness.mutate.budget import BudgetSpent
 from harness.mutate.checks import Check, Finding, one_line
 from harness.mutate.source import TargetError
+
+try:
+    from _pytest.tmpdir import tmppath_result_key as _TMP_PATH  # noqa: N812
+except ImportError:
+    _TMP_PATH = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 HOT_EXAMPLES = 25
@@ -41,6 +49,8 @@ class PytestCheck:
         session: Any = item.session
         found: list[Finding] = []
         session._setupstate.teardown_exact(item)
+        if _TMP_PATH is not None:
+            item.stash[_TMP_PATH] = {"call": True}  # a report would say so; without it tmp_path cannot be torn down
         try:
             hook.pytest_runtest_setup(item=item)
             item.__dict__.pop("_excinfo", None)
@@ -147,14 +157,16 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
             if hot:
                 hasten(session.items)
             try:
-                got.append(use(PytestChecks(session, scratch)))
+                with contextlib.redirect_stderr(real):
+                    got.append(use(PytestChecks(session, scratch)))
             except BaseException as error:
                 self.error = error
             return True
 
-    loop = Loop()
+    loop, real, said = Loop(), sys.stderr, io.StringIO()
     try:
-        code = pytest.main([*_OPTIONS, *args], plugins=[loop])
+        with contextlib.redirect_stderr(said):
+            code = pytest.main([*_OPTIONS, *args], plugins=[loop])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if loop.error is not None:
@@ -162,5 +174,6 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
     if loop.broken:
         raise TargetError(f"tests do not collect: {', '.join(loop.broken[:3])}")
     if not got:
-        raise TargetError(f"pytest collected nothing from {' '.join(args) or 'here'} (exit {int(code)})")
+        why = next((line.strip() for line in said.getvalue().splitlines() if line.strip()), f"exit {int(code)}")
+        raise TargetError(f"pytest collected nothing from {' '.join(args) or 'here'}: {why}")
     return got[0]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
-import select
-import signal
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from harness.mutate import child
 from harness.mutate.baseline import Baseline, measure, warm
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check, Finding
+from harness.mutate.forked import forked
 from harness.mutate.source import Source
 
 SILENCE_S = 120.0
@@ -51,13 +46,17 @@ def baseline(
                 leave()
             return found
 
-        done, value = _in_child(work, progress, tick)
+        def alive(progress: child.Progress = progress) -> int:
+            at, _ = progress.read()
+            tick(at)
+            return at
+
+        value = forked(work, SILENCE_S, alive)
         at, _ran = progress.read()
         progress.close()
-        if done:
-            result: Baseline = value
-            warm_up(result)
-            return result
+        if isinstance(value, Baseline):
+            warm_up(value)
+            return value
         if not 0 <= at < len(left):
             break
         left[at] = _Gone(left[at], f"it ends the process on unmutated code ({value})")
@@ -67,47 +66,3 @@ def baseline(
 def warm_up(found: Baseline) -> None:
     """Import here what running the checks imported in the child, so that no later child has to."""
     list(warm(found.modules))
-
-
-def _in_child(work: Callable[[], Any], progress: child.Progress, tick: Callable[[int], None]) -> tuple[bool, Any]:
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setpgid(0, 0)
-            child._quiet()
-            data = pickle.dumps(work())
-            with os.fdopen(write, "wb") as file:
-                file.write(data)
-        finally:
-            os._exit(0)
-    os.close(write)
-    data, last, seen = b"", time.monotonic(), -1
-    said = "it ended by itself"
-    try:
-        while True:
-            ready, _, _ = select.select([read], [], [], 0.2)
-            if ready:
-                more = os.read(read, 1 << 20)
-                if not more:
-                    break
-                data += more
-                last = time.monotonic()
-            at, _ = progress.read()
-            if at != seen:
-                seen, last = at, time.monotonic()
-                tick(at)
-            if time.monotonic() - last > SILENCE_S:
-                said = f"it hung for {SILENCE_S:.0f} s"
-                break
-    finally:
-        os.close(read)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    if not data:
-        return False, said
-    try:
-        return True, pickle.loads(data)
-    except Exception:
-        return False, said

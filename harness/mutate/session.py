@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,7 +68,7 @@ class Plan:
     use_cache: bool = True
     budget_s: float = 0.0
     equivalents: Equivalents = field(default_factory=Equivalents)
-    rerun: Callable[[list[tuple[Mutant, list[str]]]], dict[str, Report]] | None = None
+    rerun: Callable[[Sequence[tuple[Mutant, list[str]]]], Iterator[tuple[str, Report]]] | None = None
     touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
     extra: tuple[str, ...] = ()
 
@@ -260,20 +260,20 @@ class Session:
         if not todo:
             return
         self._screen.phase("survivors again", len(todo))
-        reports = self._plan.rerun([(by_id[r.id], r.checks) for r in todo])
+        waiting = {r.id: r for r in todo}
         index = {c.id: i for i, c in enumerate(self._host.checks)}
-        for result in todo:
-            report = reports.get(result.id)
-            if report is None:
-                continue
+        for name, report in self._plan.rerun([(by_id[r.id], r.checks) for r in todo]):
+            result = waiting[name]
             if report.ending == "crash" and report.text.startswith("\n"):
                 result.verdict, result.detail = "error", report.text.strip()
-            elif report.ending != "survived":
+                continue  # not a word about the mutant: nothing to keep
+            if report.ending != "survived":
                 report.check = index.get(report.text.partition("\n")[0], -1)
                 report.text = report.text.partition("\n")[2]
                 fill(result, report, self._host.checks)
             result.rerun = True
             store.put(self._key(by_id[result.id], result), dump(result))
+            self._screen.done(result)
 
     def _key(self, mutant: Mutant, result: Result) -> str:
         parts = (mutant.id, result.original, result.replacement, sorted(mutant.breaks), self._plan.everything)

@@ -1,0 +1,141 @@
+"""The command, end to end, on a small project of its own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.harness.mutate.conftest import BUCKETING, mutate
+
+TARGET = ("--target", "bucketing", "--tests", "test_bucketing.py", "-j", "2")
+
+
+def one(ran, *words):
+    """The mutant whose id begins and ends so."""
+    start, end = words
+    found = [
+        m for name, m in ran.mutants().items() if name.startswith(f"bucketing:{start}") and m.get("replacement") == end
+    ]
+    assert len(found) == 1, (words, sorted(ran.mutants()))
+    return found[0]
+
+
+def test_a_whole_session_says_what_was_noticed(whole_run):
+    assert whole_run.code == 0, whole_run.out + whole_run.err
+    assert "controls 4/4" in whole_run.out
+    assert re.search(r"killed \d+ .*survived \d+ .*not covered \d+", whole_run.out)
+    statuses = {m["status"] for m in whole_run.mutants().values()}
+    assert {"Killed", "Survived", "NoCoverage", "Timeout"} <= statuses
+
+
+def test_who_killed_it_and_what_it_said(whole_run):
+    mutant = one(whole_run, "send:lift-finally", "# after the try:\nengine.append('end')")
+    assert mutant["status"] == "Survived", "no test makes a bucket fail"
+    begin = one(whole_run, "send:constant", "'begin~'")
+    assert begin["status"] == "Killed"
+    assert "AssertionError" in begin["statusReason"]
+    assert "test_brackets" in begin["statusReason"]
+
+
+def test_a_rule_named_by_a_test_is_visible(whole_run):
+    names = [t["name"] for f in whole_run.report()["testFiles"].values() for t in f["tests"]]
+    assert "NAME-3: test_nothing_is_lost[5]" in names
+    rules = [m["statusReason"] for m in whole_run.mutants().values() if m["status"] == "Killed"]
+    assert any(reason.startswith("killed by NAME-3: ") for reason in rules)
+
+
+def test_an_endless_loop_is_a_time_out_by_steps(whole_run):
+    mutant = one(whole_run, "pairs:arithmetic", "n += 2")
+    assert mutant["status"] == "Timeout"
+    assert "step budget spent" in mutant["statusReason"]
+
+
+def test_what_only_an_import_runs_is_seen_by_the_second_run(whole_run):
+    mutant = one(whole_run, "at_import:constant", "'key~'")
+    assert mutant["status"] == "Killed"
+    assert "test_table" in mutant["statusReason"]
+
+
+def test_nothing_is_left_in_the_folder_and_the_sources_are_untouched(whole_run):
+    assert {p.name for p in whole_run.folder.iterdir()} <= {
+        "bucketing.py", "test_bucketing.py", "report", "cache", ".hypothesis",
+    }  # fmt: skip
+    assert (whole_run.folder / "bucketing.py").read_text(encoding="utf-8") == BUCKETING
+
+
+def test_a_second_run_is_from_the_cache(project):
+    first = mutate(project, *TARGET, "--op", "swallow", "--no-rerun")
+    again = mutate(project, *TARGET, "--op", "swallow", "--no-rerun")
+    assert "from the cache" not in first.out
+    assert "from the cache" in again.out
+    assert first.out.splitlines()[0:2] == again.out.splitlines()[0:2]
+
+
+def test_one_mutant_explained_shows_the_change_and_pytests_own_report(project):
+    listed = mutate(project, "--target", "bucketing", "--tests", "x", "--list", "--op", "drop-call").out
+    name = next(line.split()[0] for line in listed.splitlines() if "begin" in line)
+    ran = mutate(project, *TARGET, "--explain", name)
+    assert ran.code == 0, ran.err
+    assert "-    engine.append('begin')" in ran.out
+    assert "> " in ran.out
+    assert "assert [2, 1, 'end'] == ['begin', 2, 1, 'end']" in ran.out
+
+
+def test_a_minimum_score_is_an_exit_code(project):
+    base = (*TARGET, "--op", "compare", "--op", "swallow", "--no-rerun")
+    assert mutate(project, *base, "--min-score", "10").code == 0
+    assert mutate(project, *TARGET, "--op", "constant", "--no-rerun", "--min-score", "100").code == 1
+
+
+def test_a_sample_is_chosen_by_the_seed(project):
+    base = ("--target", "bucketing", "--tests", "x", "--list", "--sample", "5", "--seed")
+    three = [mutate(project, *base, seed).out for seed in ("1", "1", "2")]
+    assert len(three[0].splitlines()) == 5
+    assert three[0] == three[1] != three[2]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("nonsense", *TARGET), "unknown mutant 'nonsense'; --list shows all"),
+        (("nonsense",), "unknown mutant 'nonsense'; --list shows all"),
+        (("--target", "no.such.module", "--tests", "x"), "target no.such.module does not import: ModuleNotFoundError"),
+        (("--target", "broken", "--tests", "x"), "target broken does not import: ZeroDivisionError: division by zero"),
+        (
+            ("--target", "lonely", "--tests", "test_bucketing.py"),
+            "target without tests: no check runs a line of lonely",
+        ),
+        (("--target", "bucketing"), "nothing judges: give --tests, or --sut for the rules"),
+        (("--target", "bucketing", "--tests", "test_nothing.py"), "pytest collected nothing from test_nothing.py"),
+        (("--target", "bucketing", "--tests", "test_broken.py"), "tests do not collect: test_broken.py"),
+        ((*TARGET, "--op", "explode"), "unknown operator 'explode'; known: drop-call"),
+        ((*TARGET, "-j", "many"), "-j 'many' is neither a positive number nor auto"),
+        ((*TARGET, "--equivalents", "none.toml"), "none.toml: "),
+        ((*TARGET, "--report", "bucketing.py"), "bucketing.py: is not a folder"),
+        ((*TARGET, "--since", "HEAD"), "--since: "),
+        (("--catalogue", "none.py"), "none.py: no such file"),
+        (("--generic",), "--generic: no [tool.refitcheck.mutate]"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_4(project, args, said):
+    (project / "broken.py").write_text("1 / 0\n")
+    (project / "test_broken.py").write_text("import nothing_of_this_name\n")
+    (project / "lonely.py").write_text("def f():\n    return 1\n")
+    ran = mutate(project, *args)
+    assert (ran.code, ran.out) == (4, ""), ran.err
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err
+
+
+def test_the_projects_own_set_is_one_command(project):
+    (project / "pyproject.toml").write_text(
+        '[tool.refitcheck.mutate]\ntargets = ["bucketing"]\ntests = ["test_bucketing.py"]\nequivalents = "known.toml"\n'
+    )
+    (project / "known.toml").write_text(
+        '[[equivalent]]\ntarget = "bucketing:send"\nop = "swallow"\n'
+        'original = "never"\nreplacement = "x"\nreason = "y"\n'
+    )
+    ran = mutate(project, "--generic", "--no-rerun")
+    assert "stale entry in the list of equivalents: bucketing:send swallow: never -> x" in ran.out
+    assert ran.code == 1
