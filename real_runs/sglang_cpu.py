@@ -12,8 +12,8 @@ from fakes.outcome import Outcome
 from fakes.trace import AnyRecord, Origin
 from harness.errors import HarnessError, Unsupported, UsageError
 from harness.gate import FaultGate
-from harness.lanes.base import Clock, EngineSpec, Expected
-from harness.passage import Background, GatedEngine
+from harness.lanes.base import Clock, EngineSpec, Expected, Pending
+from harness.passage import GatedEngine
 from real_runs import env as environments
 from real_runs.cleaning import SETTLE_S
 from real_runs.expectations import Expectations
@@ -32,7 +32,8 @@ ORACLE = "oracle"
 class SglangCpuLane:
     """Real servers of any version that has pins, tp 1 and 2, on the real clock; black box, so no facts of source core.
 
-    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr).
+    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr), `trainer` (a trainer
+    kit too, so that a client can be judged on real engines; off by default, since its faults cost restarts).
     """
 
     name = "sglang-cpu"
@@ -46,7 +47,8 @@ class SglangCpuLane:
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
         self._torch_index = given.pop("torch_index", None)
-        self._quiet = str(given.pop("quiet", "")).lower() in ("1", "true", "yes")
+        self._quiet = _is_on(given.pop("quiet", ""))
+        self._with_trainer = _is_on(given.pop("trainer", ""))
         if given:
             raise UsageError(f"lane sglang-cpu has no option {', '.join(sorted(given))}")
         self._pool = ServerPool(self._environment, self.say)
@@ -96,8 +98,12 @@ class SglangCpuLane:
         return engine
 
     def trainer(self, ranks: int) -> Any:
-        """None: the trainer kit's simulated handles mean nothing to a real engine."""
-        return None
+        """A trainer kit whose payloads a real engine opens, where the option asks for one."""
+        if not self._with_trainer or self._gate is None:
+            return None
+        from fakes.trainer import TrainerKit
+
+        return TrainerKit(None, ranks, self._gate.trainer, wire="torch")
 
     def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
         """The same weights as on the fakes."""
@@ -243,7 +249,7 @@ class RealEngine(GatedEngine):
 class _Settled:
     """A background call whose result comes a moment after its end."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Pending) -> None:
         self._background = background
 
     @property
@@ -254,6 +260,10 @@ class _Settled:
         outcome = self._background.result(timeout_s)
         time.sleep(SETTLE_S)
         return outcome
+
+
+def _is_on(text: Any) -> bool:
+    return str(text).lower() in ("1", "true", "yes", "on")
 
 
 # EngineConfig's names -> SGLang's launch arguments. What is not here cannot be asked of a real server on a CPU.

@@ -254,6 +254,15 @@ def test_a_launch_option_that_sets_the_version_survives_the_reset(lane):
     assert lane._engines[0].held.cleaner.version == "v0"
 
 
+def test_a_trainer_kit_only_where_it_is_asked_for(lane):
+    begun(lane)
+    asked = SglangCpuLane({"quiet": "1", "trainer": "1"})
+    begun(asked)
+
+    assert lane.trainer(2) is None
+    assert asked.trainer(2).ranks == 2
+
+
 def test_a_wrong_lane_option_is_a_usage_error():
     with pytest.raises(UsageError, match="lane sglang-cpu has no option speed"):
         SglangCpuLane({"speed": "1"})
