@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fakes.engine.cache import PrefixCache
+from fakes.engine.memo import SHARED
 from fakes.engine.model import Model, TokenKV, log_softmax
 from fakes.engine.request import LogprobRow, Req, choose, row
 
@@ -58,6 +59,7 @@ class Batch:
         max_tokens: int,
         eos: frozenset[int],
         seed: int,
+        model_key: str,
         observe: Callable[[Req, str], None],
     ) -> None:
         self.model = model
@@ -70,6 +72,7 @@ class Batch:
         self._max_tokens = max_tokens
         self._eos = eos
         self._seed = seed
+        self._model_key = model_key
         self._observe = observe
 
     def is_idle(self, *, ignore_waiting: bool = False) -> bool:
@@ -166,10 +169,11 @@ class Batch:
             req.cached_tokens += found
         req.kv, req.states = TokenKV(np.asarray(kv)) if found else self.model.empty_kv(), list(states[:found])
         self._observe(req, "running")
-        wants_prompt = req.logprobs is not None and req.logprobs.start >= 0
-        logits, new = self.model.forward(tokens[found:], req.kv, last_only=not wants_prompt)
-        if wants_prompt:
+        if req.logprobs is not None and req.logprobs.start >= 0:
+            logits, new = self.model.forward(tokens[found:], req.kv)
             self._prompt_rows(req, tokens, found, logits)
+        else:
+            logits, new = self._forward(req, tokens, found, weights)
         req.kv.append(new)
         req.states += [weights] * len(new)
         step = self._step(req, logits[-1])
@@ -193,10 +197,24 @@ class Batch:
 
     def _decode(self, req: Req, weights: str) -> Step:
         assert req.kv is not None
-        logits, new = self.model.forward([req.output[-1]], req.kv, last_only=True)
+        tokens = req.tokens
+        logits, new = self._forward(req, tokens, len(tokens) - 1, weights)
         req.kv.append(new)
         req.states.append(weights)
         return self._step(req, logits[-1])
+
+    def _forward(self, req: Req, tokens: list[int], start: int, weights: str) -> tuple[np.ndarray, np.ndarray]:
+        """Logits [1, vocab] after all tokens, and the KV of those from `start`; remembered where all KV is clean."""
+        assert req.kv is not None
+        clean = req.states.count(weights) == len(req.states)
+        key = (self._model_key, weights, tuple(tokens))
+        kept = SHARED.get(key, len(tokens) - start) if clean else None
+        if kept is not None:
+            return kept[0][None], kept[1]
+        logits, new = self.model.forward(tokens[start:], req.kv, last_only=True)
+        if clean:
+            SHARED.put(key, logits[-1], new)
+        return logits, new
 
     def _step(self, req: Req, logits: np.ndarray) -> Step:
         token, logprobs = choose(req, logits, self._seed)

@@ -18,6 +18,8 @@ from fakes.engine import messages as m
 from fakes.engine.batching import Batch, Forward
 from fakes.engine.cache import PrefixCache
 from fakes.engine.crash import Crash, crash
+from fakes.engine.flushing import DeferredFlush
+from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
 from fakes.engine.model import Model
 from fakes.engine.profiles import EngineProfile
@@ -25,6 +27,9 @@ from fakes.engine.protocol import Block, Done, Effect, EngineConfig, Observed
 from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.weight_update import WeightUpdater
 from fakes.engine.weights import RankWeights
+
+WATCHDOG_SLEEP_S = 5.0
+"""The watchdog dumps and sleeps before it signals (utils/watchdog.py:103@0.5.23)."""
 
 IO = Generator[list[Any], dict[int, Done], Any]
 """A handler under way: yields I/O effects, gets back what each ended with, returns the reply."""
@@ -51,7 +56,7 @@ class Scheduler:
         self.config = config
         self.profile = profile
         self.model_config = model_config
-        self._send = send
+        self.send = send
         self.emit = emit
         self.next_id = next_id
         self.now = 0.0
@@ -73,6 +78,7 @@ class Scheduler:
             max_tokens=config.max_total_tokens,
             eos=eos_ids(model_config),
             seed=config.random_seed,
+            model_key=model_key(model_config, config.tp_size, config.dtype),
             observe=self._observe_request,
         )
         self.memory = Memory(self)
@@ -80,7 +86,7 @@ class Scheduler:
         self.forward: Forward | None = None
         self._forward_ct = 0
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
-        self._pending_flush: tuple[dict[str, Any], float] | None = None
+        self._deferred = DeferredFlush(self)
         self._settles_at: float | None = None
         self._health_waiting = False
         self._state: tuple[int, str] = (-1, "")
@@ -91,7 +97,7 @@ class Scheduler:
             "abort": self._abort,
             "pause": self._pause,
             "continue": self._continue,
-            "flush_cache": self._flush_request,
+            "flush_cache": self._deferred.handle,
             "update_weight_version": self._set_version,
             "server_info": self._internal_state,
             "slow_down": self._slow_down,
@@ -145,7 +151,7 @@ class Scheduler:
                 progressed = True
                 self._handle(*self.inbox.popleft())
                 continue
-            self._check_flush()
+            self._deferred.check()
             self._watchdog()
             if self.paused or not self._launch():
                 return progressed
@@ -162,8 +168,8 @@ class Scheduler:
             times.append(self._settles_at)
         elif self._frozen_since is not None and self.paused and self.batch.running:
             times.append(self._frozen_since + self.config.watchdog_timeout * 1.5)
-        if self._pending_flush is not None and self.forward is None:
-            times.append(self._pending_flush[1])
+        if self._deferred.deadline is not None and self.forward is None:
+            times.append(self._deferred.deadline)
         return min(times, default=None)
 
     def _ingest_stale(self) -> None:
@@ -178,13 +184,13 @@ class Scheduler:
         if isinstance(outcome, Generator):
             self._start(outcome, op)
         elif outcome is not None:
-            self._send(op, outcome)
+            self.send(op, outcome)
 
     def _start(self, io: IO, op: str) -> None:
         try:
             effects = next(io)
         except StopIteration as stop:
-            self._send(op, stop.value)
+            self.send(op, stop.value)
         else:
             self._wait(io, op, effects)
 
@@ -204,7 +210,7 @@ class Scheduler:
         try:
             effects = io.send(found)
         except StopIteration as stop:
-            self._send(op, stop.value)
+            self.send(op, stop.value)
         else:
             self._wait(io, op, effects)
         return True
@@ -270,10 +276,10 @@ class Scheduler:
             if req.finish is not None:
                 self._observe_request(req, "aborted" if req.finish["type"] == "abort" else "finished")
         if items:
-            self._send("batch", items)
+            self.send("batch", items)
         if self._health_waiting:
             self._health_waiting = False
-            self._send("health", None)
+            self.send("health", None)
         return True
 
     def _item(self, req: Req) -> dict[str, Any]:
@@ -320,7 +326,7 @@ class Scheduler:
             req.finish = {"type": "abort"}
             self._observe_request(req, "aborted")
             spans = req.spans(self.weight_version) if self.profile.spans else None
-            self._send("abort", {"rid": req.rid, "spans": spans, "rows": req.output_rows, "health": req.health})
+            self.send("abort", {"rid": req.rid, "spans": spans, "rows": req.output_rows, "health": req.health})
         for req in self.batch.in_flight():
             if req.finish is None and hit(req):
                 req.to_finish = aborted()
@@ -349,26 +355,6 @@ class Scheduler:
         reason = "" if ok else f"#queue-req: {len(self.batch.waiting)}, #running-req: {running}"
         self.observe("flush", ok=ok, reason=reason)
         return ok
-
-    def _flush_request(self, obj: dict[str, Any]) -> dict[str, Any] | None:
-        """managers/scheduler_components/flush_wrapper.py@0.5.23: with a timeout the idle test is the strict one."""
-        if self._pending_flush is not None:
-            return {"success": False, "message": m.FLUSH_BUSY.text}
-        timeout = float(obj.get("timeout_s") or 0.0)
-        if timeout <= 0.0 or self.batch.is_idle():
-            return {"success": self.flush(), "message": ""}
-        self._pending_flush = (obj, self.now + timeout)
-        return None
-
-    def _check_flush(self) -> None:
-        if self._pending_flush is None:
-            return
-        if self.batch.is_idle():
-            self._pending_flush = None
-            self._send("flush_cache", {"success": self.flush(), "message": ""})
-        elif self.now >= self._pending_flush[1]:
-            self._pending_flush = None
-            self._send("flush_cache", {"success": False, "message": m.FLUSH_TIMEOUT.text})
 
     def record_version(self, version: str | None) -> None:
         """Note a new weight version, and on every live request that has output where it begins
@@ -404,7 +390,8 @@ class Scheduler:
         if since is None or not self.paused or not self.batch.running:
             return
         if self.now - since >= self.config.watchdog_timeout * 1.5:
-            raise Crash("Watchdog", f"Scheduler watchdog timeout (watchdog_timeout={self.config.watchdog_timeout:g})")
+            text = f"Scheduler watchdog timeout (watchdog_timeout={self.config.watchdog_timeout:g})"
+            raise Crash("Watchdog", text, extra_delay_s=WATCHDOG_SLEEP_S)
 
 
 def _combine(parts: Sequence[str]) -> str:

@@ -38,6 +38,16 @@ def test_a_request_across_two_versions_reports_spans_or_only_the_last(version: s
     assert first["end"] == second["start"] > 0
 
 
+def test_a_version_that_changed_before_the_first_token_leaves_no_span() -> None:
+    engine = Driver("0.5.23", max_running_requests=1)
+    engine.start("generate", generate_body(40))
+    queued = engine.start("generate", generate_body(4, [1, 2]))
+    engine.advance(0.05)
+    engine.call("update_weight_version", {"new_version": "2", "abort_all_requests": False})
+    meta = engine.result(queued).body["meta_info"]
+    assert meta["weight_versions"] == [{"version": "2", "start": 0, "end": 4}]
+
+
 @pytest.mark.parametrize("version", ORDER)
 def test_update_weight_version_aborts_everything_by_default(version: str) -> None:
     engine = Driver(version)
