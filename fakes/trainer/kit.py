@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -57,7 +58,7 @@ class TrainerKit:
         self._crew: Crew = WorldCrew(world) if world is not None else ThreadCrew()
         self._live: set[_TorchRecord] = set()
         self._comm = Communicators(self._crew, ranks)
-        self._exports = 0
+        self._ids = itertools.count(1)
 
     # Ranks.
 
@@ -130,8 +131,7 @@ class TrainerKit:
 
         share = torch_wire.torch_share if self._wire == "torch" else torch_wire.file_share
         inner = torch_wire.export_bucket(named, share) if bucket else torch_wire.export_list(named, share)
-        self._exports += 1
-        made = _TorchRecord(inner, self._exports, rank, self._record, self._live.discard)
+        made = _TorchRecord(inner, next(self._ids), rank, self._record, self._live.discard)
         self._live.add(made)
         self._record(
             "export",

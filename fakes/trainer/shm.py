@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import struct
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,17 @@ class Gone(OSError):
 
 
 class SharedFile:
-    """One storage that this process offers, with one reference for itself and one for its payload."""
+    """One storage that this process offers, with one reference for itself and one for its payload.
+
+    It goes with `close()`, with this object, and at the latest with a normal end of the process.
+    """
 
     def __init__(self, data: np.ndarray) -> None:
         self.name = f"torch_{os.getpid()}_{secrets.randbits(32)}_{next(_serial)}"
         with open(FOLDER / self.name, "xb") as file:
             file.write(_COUNT.pack(2).ljust(HEADER_BYTES, b"\0"))
             file.write(data.tobytes())
+        self._end = weakref.finalize(self, unlink, self.name)
 
     @property
     def handle(self) -> bytes:
@@ -46,7 +51,7 @@ class SharedFile:
 
     def close(self) -> None:
         """Free it: what was not opened yet can no longer be."""
-        unlink(self.name)
+        self._end()
 
 
 def read_storage(handle: bytes, size: int) -> np.ndarray:

@@ -159,6 +159,18 @@ def test_reading_and_writing_files_needs_no_torch():
     assert out.stdout == "[1.0, 1.0, 1.0] False\n"
 
 
+def test_a_process_that_ends_without_releasing_leaves_nothing():
+    code = (
+        "import numpy as np\n"
+        "from fakes.trainer import shm, torch_wire\n"
+        "kept = torch_wire.export_list([('a', np.ones(3, np.float32))], torch_wire.file_share)\n"
+        "print(*shm.leftovers())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    (name,) = out.stdout.split()
+    assert not (shm.FOLDER / name).exists()
+
+
 @pytest.mark.parametrize("wire", ["torch", "shm"])
 def test_the_kit_records_counts_and_frees_shared_exports(wire):
     records = []
