@@ -28,7 +28,9 @@ except ImportError:
 
 T = TypeVar("T")
 HOT_EXAMPLES = 25
-_OPTIONS = ("-s", "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:randomly", "-p", "no:xdist")
+# Without what prints reports, runs tests elsewhere, in another order or many times, or writes into the folder.
+_WITHOUT = ("cacheprovider", "terminal", "randomly", "xdist", "benchmark")
+_OPTIONS = ("-s", *(option for name in _WITHOUT for option in ("-p", f"no:{name}")))
 
 
 class PytestCheck:

@@ -181,7 +181,7 @@ class Session:
     def select(self, mutant: Mutant, baseline: Baseline) -> tuple[list[int], int]:
         """The checks for a mutant, declared rules first, then fastest first; and how many are declared."""
         declared = [i for i, c in enumerate(self._host.checks) if c.rules & mutant.breaks and baseline.usable(i)]
-        declared.sort(key=lambda i: (baseline.measured[i].cpu, i))
+        declared.sort(key=baseline.speed)
         op: Any = mutant.op
         if isinstance(op, Site):
             others = baseline.covering(str(op.source.path), op.lines)
@@ -192,10 +192,8 @@ class Session:
                 lines = range(functions[-1].line + 1, functions[-1].end_line + 1)
                 others = baseline.covering(str(source.path), lines)
             else:
-                others = sorted(
-                    (i for i in range(len(self._host.checks)) if baseline.usable(i)),
-                    key=lambda i: (baseline.measured[i].cpu, i),
-                )
+                usable = (i for i in range(len(self._host.checks)) if baseline.usable(i))
+                others = sorted(usable, key=baseline.speed)
         return [*declared, *(i for i in others if i not in set(declared))], len(declared)
 
     def _mutants(self, outcome: Outcome, store: Cache) -> None:

@@ -69,7 +69,7 @@ def test_verdicts_tell_declared_from_other_rules(made):
     outcome = run(made, mutants)
     assert [(r.id, r.verdict, r.rule) for r in outcome.results] == [
         ("no-pause", "killed", "PAUSE-1"),
-        ("no-flush-wrong-rule", "misattributed", "SESS-1"),
+        ("no-flush-wrong-rule", "misattributed", "CACHE-1"),
         ("same", "survived", ""),
         ("gone", "error", ""),
         ("crash", "crash", ""),
