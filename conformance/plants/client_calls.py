@@ -18,7 +18,7 @@ Send = Callable[[str, Any, float], Any]
 
 
 def requests(change: Callable[[Any, Send, str, Any, float], Any]) -> Apply:
-    """Every blocking call of the client becomes `change(endpoint, send, op, body, timeout_s)`; `send` takes the rest."""
+    """Each blocking call of the client becomes `change(endpoint, send, op, body, timeout_s)`; `send` takes the rest."""
 
     def make(original: Any) -> Any:
         def request(self: Any, op: str, body: Any = None, *, timeout_s: float, **more: Any) -> Any:
@@ -48,6 +48,23 @@ def _begin_without_recovery(_original: Any) -> Any:
             raise_failed("begin", self._begin(engines, deadline))
 
     return begin
+
+
+def _end_anyway(original: Any) -> Any:
+    def begin(self: Any, engines: Any, deadline: Any) -> None:
+        from harness.reference.engines import ask
+
+        try:
+            original(self, engines, deadline)
+        except Exception:
+            ask(engines, "end_weight_update", {}, 5.0)
+            raise
+
+    return begin
+
+
+def _kv_on_success_only(original: Any) -> Any:
+    return lambda self, guards, deadline: original(self, guards, deadline) if guards.error is None else None
 
 
 def _session_per_bucket(endpoint: Any, send: Send, op: str, body: Any, timeout_s: float) -> Any:
@@ -350,5 +367,13 @@ PLANTS = (
         "vllm-project/vllm#57853",
         "weights are written while they are released",
         method(f"{CONTROL}.onload_weights", _no_session),
+    ),
+    broken("end-anyway", "SESS-71", "D03", "a refused begin is ended", method(f"{CONTROL}.begin", _end_anyway)),
+    broken(
+        "kv-on-success-only",
+        "MEM-71",
+        "NVIDIA-NeMo/RL#3519, D05 D12",
+        "a failed refit leaves the KV pool released",
+        method(f"{CLIENT}._onload_kv", _kv_on_success_only),
     ),
 )

@@ -151,6 +151,10 @@ def _always_two(payloads: list[Any]) -> list[Any]:
     return (payloads * 2)[:2]
 
 
+def _nothing_paused(original: Any) -> Any:
+    return lambda self, engines, deadline: None
+
+
 PLANTS = (
     broken(
         "payloads-reversed",
@@ -240,5 +244,12 @@ PLANTS = (
     ),
     broken(
         "noise-sent", "VERIF-1", "lightseekorg/tokenspeed#1373", "what is sent is not the policy's", exporting(_noise)
+    ),
+    broken(
+        "no-pause",
+        "PART-71",
+        "NVIDIA-NeMo/RL#3519, D10",
+        "requests are let in between the buckets",
+        method("harness.reference.control:Control.pause", _nothing_paused),
     ),
 )

@@ -91,7 +91,7 @@ def _flush_failure_hidden(original: Any) -> Any:
 
 
 def _flush_at_once(original: Any) -> Any:
-    return lambda self, obj: original(self, {**obj, "timeout_s": 0.0})
+    return lambda self, timeout_s=0.0: original(self)
 
 
 def _label_lost(_original: Any) -> Any:
@@ -288,7 +288,7 @@ PLANTS = (
         "CACHE-61",
         LENIENT,
         "a flush with a timeout looks once",
-        method(f"{SCHEDULER}._flush_request", _flush_at_once),
+        method(f"{TOKENIZER}.flush_cache", _flush_at_once),
     ),
     lenient(
         "label-lost",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.engine.steps import BUCKET
 from conformance.refit.steps import NOT_RUN, ask, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
@@ -28,5 +29,18 @@ def requests_that_run(bench: Bench) -> None:
     e.sleep(0.1)
     bench.refit(1)
     for request in running:
+        request.result(60.0)
+    question(bench, [e], "fresh-1")
+
+
+@scenarios.add("PART-71", "PAUSE-3", "VERIF-1", relation=NOT_RUN)
+def requests_that_arrive(bench: Bench) -> None:
+    """One every twentieth of a second, from the moment at which the refit begins; its second bucket takes its time."""
+    labels = [f"meanwhile-{n}" for n in range(20)]
+    (e,) = prepare(bench, 1, *labels)
+    requests = [bench.traffic(e, label, n=2, after_s=0.05 * n) for n, label in enumerate(labels)]
+    bench.fault(f"e0:{BUCKET}#2:before:delay=0.5")
+    bench.refit(1)
+    for request in requests:
         request.result(60.0)
     question(bench, [e], "fresh-1")

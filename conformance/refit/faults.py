@@ -48,6 +48,12 @@ def one_of_two_is_not_paused(bench: Bench) -> None:
     fail_then_heal(bench, "e1:pause_generation#1:before:status500", engines=2)
 
 
+@scenarios.add("SESS-71", "SESS-3", "ERR-1", relation=NOT_RUN, versions=">=0.5.21 || miles")
+def begin_is_refused(bench: Bench) -> None:
+    """With a 400: nothing was opened, so nothing is ended."""
+    fail_then_heal(bench, "e0:begin_weight_update#1:before:status400")
+
+
 @scenarios.add("SESS-3", "PAUSE-1", "ERR-1", relation=NOT_RUN, versions=">=0.5.21 || miles")
 def begin_fails(bench: Bench) -> None:
     """Without an effect."""
@@ -58,6 +64,18 @@ def begin_fails(bench: Bench) -> None:
 def end_is_lost(bench: Bench) -> None:
     """The session is still open when the next refit begins."""
     fail_then_heal(bench, "e0:end_weight_update#1:before:drop")
+
+
+@scenarios.add("VERIF-1", "PART-1", "VER-4", relation=NOT_RUN)
+def an_engine_is_replaced(bench: Bench) -> None:
+    """Killed between two refits; its next incarnation comes up with the weights that it was launched with."""
+    (e,) = prepare(bench, 1)
+    bench.refit(1)
+    question(bench, [e], "fresh-1")
+    e.kill()
+    e.restart()
+    bench.refit(2)
+    question(bench, [e], "fresh-2")
 
 
 @scenarios.add("PAUSE-2", relation=NOT_RUN)

@@ -29,7 +29,20 @@ def release_and_refit(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
-@scenarios.add("MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=NOT_RUN)
+@scenarios.add("MEM-71", "MEM-1", "PAUSE-1", "ERR-1", relation=NOT_RUN)
+def the_onload_fails(bench: Bench) -> None:
+    """Weights are not given memory again; after that failure comes a good refit."""
+    handles = prepare(bench, 1)
+    _train(bench)
+    bench.fault("e0:resume_memory_occupation#1:before:status400")
+    bench.refit(1)
+    question(bench, handles, "fresh-1")
+    restart_dead(handles)
+    bench.refit(2)
+    question(bench, handles, "fresh-2")
+
+
+@scenarios.add("MEM-71", "MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=NOT_RUN)
 def a_refit_fails_on_released_memory(bench: Bench) -> None:
     """The second bucket fails; the next refit brings everything back."""
     handles = prepare(bench, 1)

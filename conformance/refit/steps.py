@@ -29,19 +29,19 @@ def prepare(bench: Bench, engines: int = 1, *labels: str) -> list[EngineHandle]:
     return handles
 
 
-def ask(bench: Bench, engine: EngineHandle, label: str) -> None:
-    """One canary prompt as traffic, with little patience: a paused engine does not answer."""
-    body = generation(bench.prompt(label), CANARY_TOKENS)
+def ask(bench: Bench, engine: EngineHandle, label: str, n: int = CANARY_TOKENS) -> None:
+    """One canary prompt as traffic, `n` tokens, with little patience: a paused engine does not answer."""
+    body = generation(bench.prompt(label), n)
     engine.call("generate", body, origin="traffic", timeout_s=PATIENCE_S)
 
 
-def question(bench: Bench, engines: Sequence[EngineHandle], *labels: str) -> None:
+def question(bench: Bench, engines: Sequence[EngineHandle], *labels: str, n: int = CANARY_TOKENS) -> None:
     """After a refit: what version does each engine show, and what does it answer?"""
     bench.barrier("after the refit")
     for engine in engines:
         engine.call("model_info", method="GET", timeout_s=PATIENCE_S)
         for label in labels:
-            ask(bench, engine, label)
+            ask(bench, engine, label, n)
 
 
 def restart_dead(engines: Sequence[EngineHandle]) -> None:

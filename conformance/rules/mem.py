@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from conformance.judging import DIES, When, all_of, answered, busy, idle, op, said
-from conformance.refits import Finding, each_call, parts
+from conformance.refits import Finding, Part, each_call, each_part, parts, quarantined
 from conformance.rules.make import engine, refit
 from conformance.tokens import cached_after
-from conformance.view import BUCKET, State, tags_of
+from conformance.view import BUCKET, State, state_at, tags_of
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 
@@ -63,6 +63,17 @@ def _transport_memory_back(history: History) -> Verdict:
     return held(exercised)
 
 
+def _memory_is_back(part: Part, history: History) -> Finding | bool:
+    before = state_at(history, part.engine, part.incarnation, part.refit.pos)
+    after = state_at(history, part.engine, part.incarnation, part.refit.end_pos)
+    if not before.released or part.refit.ok is None or after.dead:
+        return False
+    if after.released and not quarantined(history, part):
+        told = f"{', '.join(sorted(after.released))} still released"
+        return "every tag resumed, or the engine given up", told, part.where
+    return None
+
+
 RULES = (
     refit(
         "MEM-1",
@@ -83,6 +94,12 @@ RULES = (
         ["THUDM/slime#2188"],
         needs=("call", "trainer:OFFLOADED"),
         black_box="the engine does not see what its producer holds; only the trainer's records tell",
+    ),
+    refit(
+        "MEM-71",
+        "A refit brings all released memory back, on every way out, unless it gives the engine up.",
+        each_part(_memory_is_back),
+        ["NVIDIA-NeMo/RL#3612", "NVIDIA-NeMo/RL#3519"],
     ),
     engine(
         "MEM-51",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.judging import every, said, wrong
 from conformance.pushes import push_answered, push_gives
+from conformance.refits import Finding, Part, each_part
 from conformance.rules.make import engine, refit
 from conformance.tokens import samples, seeds_of, truths
 from harness.history import History
@@ -35,6 +36,25 @@ def _nothing_torn_is_served(history: History) -> Verdict:
     return held(exercised)
 
 
+def _nothing_in_between(part: Part, history: History) -> Finding | bool:
+    """Requests that arrive between the first bucket and the end are answered from one whole set, before or after."""
+    if not part.buckets:
+        return False
+    first = part.buckets[0]
+    closing = part.op("end_weight_update") or part.buckets
+    truth = truths(history)
+    met = False
+    for sample in samples(history, engine=part.engine):
+        call = sample.call
+        if call.origin == "sut" or not first.pos < call.pos < closing[-1].end_pos or sample.prompt not in truth:
+            continue
+        met = True
+        if sample.finish != "abort" and not seeds_of(sample, truth):
+            told = f"{list(sample.tokens)}, of no set, while the update was under way"
+            return "an answer of the old set, or later of the new one", told, str(call)
+    return None if met else False
+
+
 def _was_touched(history: History, start: int, end: int) -> bool:
     calls = history.calls("update_weights_from_tensor", origin="sut")
     return any(start < c.pos < end for c in calls)
@@ -47,6 +67,12 @@ RULES = (
         "complete set.",
         _nothing_torn_is_served,
         [f"{WU}:187@0.5.23", "sgl-project/sglang-omni#784", "NVIDIA-NeMo/RL#3330"],
+    ),
+    refit(
+        "PART-71",
+        "While an update is under way no request is answered from a part of it.",
+        each_part(_nothing_in_between),
+        ["managers/tokenizer_control_mixin.py:470@0.5.23", "OpenRLHF/OpenRLHF#1262", "NVIDIA-NeMo/RL#3519"],
     ),
     engine(
         "PART-51",

@@ -61,6 +61,30 @@ def _begins_again(part: Part, history: History) -> Finding | bool:
     return None
 
 
+def _end_of_what(part: Part, history: History) -> Finding | bool:
+    """What the client may believe: a begin that was not clearly refused may have opened, a confirmed end has closed."""
+    ends = part.op("end_weight_update")
+    if not ends:
+        return False
+    may_be_open = _left_open(part, history)
+    for call in part.calls:
+        refused = call.outcome == "fail" and (call.status is None or call.status < 500)
+        if call.op == "begin_weight_update":
+            may_be_open = may_be_open or not refused or ALREADY in call.message
+        elif call.op == "end_weight_update":
+            if not may_be_open:
+                return "an end only where a session may be open", "an end of nothing", str(call)
+            may_be_open = not call.ok and not refused
+    return None
+
+
+def _left_open(part: Part, history: History) -> bool:
+    """Whether an earlier refit may have left this incarnation's session open."""
+    calls = history.calls(SESSION_OPS, engine=part.engine, incarnation=part.incarnation)
+    before = [c for c in calls if c.pos < part.refit.pos]
+    return bool(before) and not (before[-1].op == "end_weight_update" and before[-1].ok)
+
+
 RULES = (
     refit(
         "SESS-1",
@@ -83,10 +107,20 @@ RULES = (
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
         versions=SESSIONS,
     ),
+    refit(
+        "SESS-71",
+        "An end is sent only where a session may be open: not after a begin that was refused, and not twice.",
+        each_part(_end_of_what),
+        [f"{WU}:323@0.5.23", "NVIDIA-NeMo/RL#3612"],
+        versions=SESSIONS,
+    ),
     engine(
         "SESS-51",
         "An update outside a session is refused and changes nothing.",
-        every(answered(all_of(bucket, closed), said(400, OUTSIDE)), unchanged(all_of(bucket, closed))),
+        every(
+            answered(all_of(bucket, closed), said(400, OUTSIDE), said(400, contains="validation error")),
+            unchanged(all_of(bucket, closed)),
+        ),
         [f"{WU}:234@0.5.23", f"{WU}:219@0.5.21"],
         versions=">=0.5.21",
     ),
@@ -95,7 +129,7 @@ RULES = (
         "A second begin is refused and the open session stays open.",
         every(
             answered(all_of(begin, is_open), said(400, ALREADY)),
-            answered(lambda c, s: c.op == BUCKET and s.session == "open", said(200)),
+            answered(all_of(bucket, is_open), said(200), said(400, contains="validation error")),
         ),
         [f"{WU}:309@0.5.23"],
         versions=">=0.5.21",

@@ -131,6 +131,11 @@ def another_namespace() -> Tape:
     return served_again([2, 2], extra_key="v1")
 
 
+@holds("CACHE-4")
+def cached_since_the_refit() -> Tape:
+    return served_again([2, 2], cached=2)
+
+
 @breaks("CACHE-4", "cached_tokens 2")
 def served_from_the_cache() -> Tape:
     return served_again([9, 9], cached=2)

@@ -90,6 +90,40 @@ def nothing_sent() -> Tape:
     return tape
 
 
+def failed_on_released(*, back: bool, lost: bool = False) -> Tape:
+    tape = calls((RELEASE, ["weights", "kv_cache"]), origin="sut")
+    with tape.refit(error="bucket failed"):
+        tape.sut(RESUME, {"tags": ["weights"]}, body=None)
+        if back:
+            tape.sut(RESUME, {"tags": ["kv_cache"]}, body=None)
+        if lost:
+            tape.trainer("ENGINE_LOST", engine="e0", incarnation=0, reason="unknown")
+    return tape
+
+
+@holds("MEM-71")
+def back_after_a_failure() -> Tape:
+    return failed_on_released(back=True)
+
+
+@holds("MEM-71")
+def given_up_after_a_failure() -> Tape:
+    return failed_on_released(back=False, lost=True)
+
+
+@breaks("MEM-71", "kv_cache still released")
+def kv_stays_released() -> Tape:
+    return failed_on_released(back=False)
+
+
+@leaves_open("MEM-71")
+def nothing_was_released() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.bucket()
+    return tape
+
+
 @holds("MEM-51")
 def released() -> Tape:
     return calls((RELEASE, ["bogus"]))

@@ -38,6 +38,42 @@ def torn_weights_are_served() -> Tape:
     return after_a_failure([9, 9])
 
 
+def in_between(tokens: list[int], *, served: str) -> Tape:
+    tape = Tape()
+    truth(tape)
+    with tape.refit(seed=1):
+        tape.sut("begin_weight_update")
+        tape.bucket()
+        late = tape.start("generate", {"input_ids": list(PROMPT)}, origin="traffic")
+        if served == "meanwhile":
+            tape.finish(late, body=tape.answer(tokens))
+        tape.bucket()
+        tape.sut("end_weight_update")
+    if served == "afterwards":
+        tape.finish(late, body=tape.answer(tokens))
+    return tape
+
+
+@holds("PART-71")
+def served_afterwards() -> Tape:
+    return in_between(B, served="afterwards")
+
+
+@holds("PART-71")
+def served_from_the_old_set() -> Tape:
+    return in_between(A, served="meanwhile")
+
+
+@breaks("PART-71", "of no set")
+def served_from_a_part() -> Tape:
+    return in_between([9, 9], served="meanwhile")
+
+
+@leaves_open("PART-71")
+def nobody_asked_meanwhile() -> Tape:
+    return after_a_failure(A)
+
+
 @leaves_open("PART-1")
 def nothing_was_sent() -> Tape:
     return after_a_failure(A, touched=False)

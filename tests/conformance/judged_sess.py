@@ -80,6 +80,42 @@ def a_session_per_bucket() -> Tape:
     return tape
 
 
+@holds("SESS-71")
+def end_after_a_begin_that_may_have_opened() -> Tape:
+    tape = Tape()
+    with tape.refit(error="begin failed"):
+        tape.sut("begin_weight_update", status=500, body="Internal Server Error")
+        tape.message("end_weight_update", 400, NOT_OPEN, origin="sut")
+    return tape
+
+
+@breaks("SESS-71", "an end of nothing")
+def end_after_a_refused_begin() -> Tape:
+    tape = Tape()
+    with tape.refit(error="begin failed"):
+        tape.message("begin_weight_update", 400, "no", origin="sut")
+        tape.message("end_weight_update", 400, NOT_OPEN, origin="sut")
+    return tape
+
+
+@breaks("SESS-71", "an end of nothing")
+def end_twice() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("begin_weight_update")
+        tape.sut("end_weight_update")
+        tape.sut("end_weight_update")
+    return tape
+
+
+@leaves_open("SESS-71")
+def no_end_at_all() -> Tape:
+    tape = Tape()
+    with tape.refit(error="x"):
+        tape.sut("begin_weight_update", status=500, body="")
+    return tape
+
+
 def outside(after: list[int], message: str = OUTSIDE) -> Tape:
     tape = Tape()
     tape.gen([5, 6])
