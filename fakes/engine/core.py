@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fakes.engine.control import Answer, Controls, internal_error, not_found, wrong_method
-from fakes.engine.crash import Crash
+from fakes.engine.crash import Crash, TokenizerCrash
 from fakes.engine.generate_request import Refused, build, check_contract, check_schema
 from fakes.engine.generation import Generator, State
 from fakes.engine.loop import Cancelled, Loop, Task
@@ -27,7 +27,7 @@ from fakes.engine.requests import Struct, structs
 from fakes.engine.routes import Route, routes
 from fakes.engine.scheduler import Scheduler
 from fakes.engine.tokenizer_manager import TokenizerManager
-from fakes.engine.validation import NULL, Invalid, decode_json, flush_timeout, missing_body, parse
+from fakes.engine.validation import NULL, Invalid, decode_json, flush_timeout, is_json, missing_body, parse
 
 _EXEMPT = ("/health", "/ready", "/metrics")
 
@@ -150,13 +150,18 @@ class EngineCore:
 
     def _dies_at(self) -> float:
         assert self._crash is not None
-        return self._crashed_at + self.profile.death_delay_s + self._crash.extra_delay_s
+        wait = self.profile.coredump_wait_s if self._crash.alive else 0.0
+        return self._frozen_at() + self.profile.freeze_s + wait
+
+    def _frozen_at(self) -> float:
+        """When the HTTP process stops: at the signal, or at once when it is the one that crashed."""
+        assert self._crash is not None
+        signal = 0.0 if isinstance(self._crash, TokenizerCrash) else self.profile.signal_delay_s
+        return self._crashed_at + signal + self._crash.extra_delay_s
 
     def _frozen(self, now: float) -> bool:
         """Whether the SIGQUIT handler holds the HTTP process."""
-        if self._crash is None:
-            return False
-        return now >= self._crashed_at + self.profile.signal_delay_s + self._crash.extra_delay_s
+        return self._crash is not None and now >= self._frozen_at()
 
     def _cancel(self, call_id: int) -> None:
         """SGLang looks for a client that went away in generations only; control calls go on."""
@@ -196,7 +201,8 @@ class EngineCore:
         if not self._authorised(call, route):
             return Answer(401, {"error": "Unauthorized"})
         if route is None:
-            return not_found()
+            slash = call.path.endswith("/") and call.path.rstrip("/") in self._routes
+            return Answer(307, None, "empty") if slash else not_found()
         if call.method not in route.methods:
             return wrong_method()
         if route.handler == "flush_cache":
@@ -206,7 +212,7 @@ class EngineCore:
         body = call.body
         if isinstance(body, bytes | bytearray):
             raw = bytes(body)
-            body = decode_json(self.profile, route, call.method, raw)
+            body = decode_json(self.profile, route, call.method, raw) if is_json(call.content_type) else raw or None
             if body is None and raw:
                 body = NULL
         if route.handler == "generate":

@@ -7,13 +7,23 @@ from fakes.engine.protocol import Raised
 
 
 class Crash(Exception):
-    """The scheduler of `rank` raised: the engine dies after the profile's delay (plus `extra_delay_s`, seconds)."""
+    """The scheduler of `rank` raised: the engine dies after the profile's delay (plus `extra_delay_s`, seconds).
 
-    def __init__(self, type_: str, message: str, rank: int = 0, *, extra_delay_s: float = 0.0) -> None:
+    `alive`: its process lives on, so that the crash diagnostics wait for its core dump, too.
+    """
+
+    def __init__(
+        self, type_: str, message: str, rank: int = 0, *, extra_delay_s: float = 0.0, alive: bool = False
+    ) -> None:
         super().__init__(f"{type_}: {message}")
         self.raised = Raised(type_, message)
         self.rank = rank
         self.extra_delay_s = extra_delay_s
+        self.alive = alive
+
+
+class TokenizerCrash(Crash):
+    """An exception in the HTTP process's own receive loop: it stops at once and takes the whole tree with it."""
 
 
 def crash(message: Message, rank: int = 0, **values: object) -> Crash:

@@ -74,6 +74,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """From the scheduler's exception to the SIGQUIT handler in the HTTP process, seconds."""
     freeze_s: float
     """How long that handler blocks the HTTP process before it kills the tree, seconds."""
+    coredump_wait_s: float
+    """How much longer it blocks when a scheduler process is still alive, seconds."""
     decode_step_s: float
     """One decode step, seconds."""
     prefill_step_s: float
@@ -160,6 +162,7 @@ _V12 = EngineProfile(
     engine_session_calls=False,
     signal_delay_s=0.08,
     freeze_s=0.0,
+    coredump_wait_s=0.0,
     decode_step_s=0.004,
     prefill_step_s=0.006,
     sources={
@@ -194,6 +197,7 @@ _V12 = EngineProfile(
         "engine_session_calls": "entrypoints/engine.py@0.5.12.post1",
         "signal_delay_s": "observed: dropped after 76 to 108 ms",
         "freeze_s": f"{_TM}:2808@0.5.12.post1 (no diagnostics, no sleep)",
+        "coredump_wait_s": f"{_TM}:2808@0.5.12.post1 (no diagnostics)",
         "decode_step_s": "observed: 8 tokens in 35 ms on CPU",
         "prefill_step_s": "observed: 8 tokens in 35 ms on CPU",
     },
@@ -223,6 +227,7 @@ _V17 = _next(
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
         "failed_generation": f"{_TM}:3483@0.5.17",
         "freeze_s": f"{_TM}:3065@0.5.17 (sleep in the SIGQUIT handler, which runs on the event loop)",
+        "coredump_wait_s": f"{_TM}:3075@0.5.17; observed: 0.5.23 (SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS)",
         "flush_failure": f"{_WU}:108@0.5.17",
         "group_missing": "model_executor/model_runner_components/weight_updater.py:244@0.5.17",
     },
@@ -236,6 +241,7 @@ _V17 = _next(
     abort_unknown_rid_warns=True,
     failed_generation="abort",
     freeze_s=5.0,
+    coredump_wait_s=60.0,
 )
 _V18 = _next(
     _V17,

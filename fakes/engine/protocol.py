@@ -28,6 +28,7 @@ class Call(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     body: Any = None
     query: dict[str, str] = {}
     bearer: str | None = None
+    content_type: str = "application/json"
     via: Via = "http"
 
 

@@ -391,7 +391,7 @@ class Scheduler:
             return
         if self.now - since >= self.config.watchdog_timeout * 1.5:
             text = f"Scheduler watchdog timeout (watchdog_timeout={self.config.watchdog_timeout:g})"
-            raise Crash("Watchdog", text, extra_delay_s=WATCHDOG_SLEEP_S)
+            raise Crash("Watchdog", text, extra_delay_s=WATCHDOG_SLEEP_S, alive=True)
 
 
 def _combine(parts: Sequence[str]) -> str:

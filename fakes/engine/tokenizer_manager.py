@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fakes.engine import checker
 from fakes.engine import messages as m
-from fakes.engine.loop import Condition, Event, Lock, Loop, RWLock
+from fakes.engine.crash import TokenizerCrash
+from fakes.engine.loop import Condition, Event, Future, Lock, Loop, RWLock
 from fakes.engine.profiles import EngineProfile
 from fakes.engine.protocol import EngineConfig, Observed
 
@@ -82,6 +83,7 @@ class TokenizerManager:
         self.load_format = "auto"
         self.states: dict[str, State] = {}
         self._communicators: dict[str, Communicator] = {}
+        self._disk_result: Future[Any] | None = None
 
     def send(self, op: str, obj: dict[str, Any]) -> None:
         """Put a message into the scheduler's inbox."""
@@ -106,6 +108,10 @@ class TokenizerManager:
             state = self.states.get(payload["rid"])
             if state is not None:
                 state.abort_output(payload, self)
+        elif op == "update_weights_from_disk":
+            if self._disk_result is None or self._disk_result.done:
+                raise TokenizerCrash("InvalidStateError", "invalid state", alive=True)
+            self._disk_result.set_result(payload)
         elif op in self._communicators:
             self._communicators[op].receive(payload)
 
@@ -211,17 +217,26 @@ class TokenizerManager:
             self.abort_request(abort_all=True)
         async with self.pause_cond:
             paused = self.is_pause
-        communicator = self.communicator("update_weights_from_disk")
         if paused:
-            reply = await communicator(obj)
+            reply = await self._disk(obj)
         else:
             async with self.update_lock.writer:
-                reply = await communicator(obj)
+                reply = await self._disk(obj)
         if reply["success"]:
             self.model_path = self.served_model_name = obj["model_path"]
             self.load_format = obj["load_format"]
         success, message = self._versioned(obj, *_result(reply))
         return success, message, reply["num_paused_requests"]
+
+    async def _disk(self, obj: dict[str, Any]) -> Any:
+        """One future for all callers (managers/tokenizer_manager.py:2372@0.5.23).
+
+        Two paused calls at once: the second takes the future over and gets the first reply, the first waits for ever,
+        and the second reply is an InvalidStateError that ends the process (sgl-project/sglang#33698; seen on 0.5.23).
+        """
+        self._disk_result = self.loop.future()
+        self.send("update_weights_from_disk", obj)
+        return await self._disk_result
 
     def _versioned(self, obj: dict[str, Any], success: bool, message: str) -> Result:
         version = obj.get("weight_version")

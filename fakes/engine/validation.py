@@ -48,6 +48,13 @@ class Invalid(Exception):
         }
 
 
+def is_json(content_type: str) -> bool:
+    """Whether FastAPI reads a body as JSON; anything else stays bytes, which no schema takes
+    (fastapi/routing.py:474)."""
+    kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")
+    return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
+
+
 def decode_json(p: EngineProfile, route: Route, method: str, raw: bytes | str) -> Any:
     """The JSON value of a raw body; None when it is empty. `Invalid` for text that is not JSON."""
     if not raw:

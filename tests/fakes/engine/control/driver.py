@@ -51,6 +51,7 @@ class Driver:
         self.facts: list[Observed] = []
         self.effects: list[Effect] = []
         self.hang: set[str] = set()
+        self.hung: list[OpenPayload | Join | Recv | ReadDisk] = []
         self.join_error: Raised | None = None
         self.broadcast: list[tuple[str, np.ndarray]] | Raised = []
         self.disk: dict[str, list[tuple[str, np.ndarray]]] = {}
@@ -81,6 +82,7 @@ class Driver:
         bearer: str | None = None,
         via: Any = "http",
         raw: bytes | None = None,
+        content_type: str = "application/json",
     ) -> int:
         self._next += 1
         call = self._next
@@ -95,6 +97,7 @@ class Driver:
             body=raw if via == "http" else body,
             query=dict(query or {}),
             bearer=bearer,
+            content_type=content_type,
             via=via,
         )
         self._absorb(self.core.step(event, self.now))
@@ -135,6 +138,12 @@ class Driver:
 
     def cancel(self, call: int) -> None:
         self._absorb(self.core.step(Cancel(call), self.now))
+
+    def finish_reads(self) -> None:
+        """Finish the I/O that hung."""
+        hung, self.hung = self.hung, []
+        for effect in hung:
+            self._perform(effect)
 
     def generate(self, n: int = 8, prompt: Sequence[int] = PROMPT, **more: Any) -> list[int]:
         reply = self.call("generate", generate_body(n, prompt, **more))
@@ -177,6 +186,7 @@ class Driver:
 
     def _perform(self, effect: OpenPayload | Join | Recv | ReadDisk) -> None:
         if type(effect).__name__ in self.hang:
+            self.hung.append(effect)
             return
         value: Any = None
         if isinstance(effect, OpenPayload):

@@ -76,6 +76,29 @@ def test_a_norm_of_the_wrong_length_kills_the_tensor_path(version: str) -> None:
     assert engine.died.error == Raised("AssertionError", text)
 
 
+@pytest.mark.parametrize("version", ORDER)
+def test_two_paused_disk_updates_at_once_end_the_http_process(version: str) -> None:
+    """sgl-project/sglang#33698, seen on 0.5.23: the second gets the first reply, the first never gets any.
+
+    The second reply is an InvalidStateError in the receive loop; as the schedulers live, the process waits for their
+    core
+    dumps for a minute before it goes.
+    """
+    engine = Driver(version)
+    engine.disk["/b"] = list(engine.weights(1).items())
+    engine.call("pause_generation", {"mode": "retract"})
+    engine.hang.add("ReadDisk")
+    first = engine.start("update_weights_from_disk", {"model_path": "/b"})
+    second = engine.start("update_weights_from_disk", {"model_path": "/b"})
+    engine.hang.clear()
+    engine.finish_reads()
+    assert engine.result(second).status == 200
+    assert engine.result(first).ending == "dropped"
+    assert engine.died is not None
+    assert engine.died.error == Raised("InvalidStateError", "invalid state")
+    assert engine.died_at == pytest.approx(0.0 if version == "0.5.12.post1" else 65.0, abs=0.1)
+
+
 def test_a_step_never_goes_over_a_deadline() -> None:
     """A front that comes late still sees the death, once, and nothing after it."""
     engine = Driver("0.5.23")

@@ -124,6 +124,23 @@ def test_the_same_rid_twice_is_refused_while_the_first_lives() -> None:
     assert engine.call("generate", generate_body(rid="r")).status == 200
 
 
+@pytest.mark.parametrize("content_type", ["text/plain", "", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_called_json_stays_bytes(content_type: str) -> None:
+    engine = Driver("0.5.23")
+    raw = b'{"selector":"all"}'
+    reply = engine.call("begin_weight_update", raw=raw, content_type=content_type)
+    assert reply.status == 400
+    assert f"'input': {raw!r}}}" in reply.body["message"]
+    assert engine.call("begin_weight_update", raw=raw, content_type="application/json; charset=utf-8").status == 200
+
+
+def test_a_slash_too_many_is_redirected() -> None:
+    engine = Driver("0.5.23")
+    for method in ("GET", "POST"):
+        reply = engine.call("model_info/", method=method)
+        assert (reply.status, reply.body) == (307, None)
+
+
 @pytest.mark.parametrize("version", ORDER)
 def test_get_weight_version_answers_404_in_its_own_way(version: str) -> None:
     reply = Driver(version).call("get_weight_version", method="GET")
