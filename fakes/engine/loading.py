@@ -35,6 +35,14 @@ class LoadError(Exception):
         self.message = message
 
 
+def not_a_name(name: object, kind: str) -> LoadError:
+    """What a name that is no string ends in: the first thing that load_weights does with it."""
+    if kind == "qwen2":
+        return LoadError("TypeError", f"expected string or bytes-like object, got {type(name).__name__!r}")
+    method = "endswith" if kind == "llama" else "startswith"
+    return LoadError("AttributeError", f"{type(name).__name__!r} object has no attribute {method!r}")
+
+
 def torch_size(shape: tuple[int, ...]) -> str:
     """A shape as torch prints it."""
     return f"torch.Size([{', '.join(map(str, shape))}])"

@@ -63,7 +63,9 @@ def open_payload(
         if load_format == "flattened_bucket":
             return _reconstruct(payload["flattened_tensor"], payload["metadata"])
         named = [(name, _unwrap(item, profile_allow, rank, resolver)) for name, item in payload]
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
+    except PayloadError:
+        raise
+    except Exception as error:  # the wrong kind of object: Python's own words, as in SGLang
         raise PayloadError(type(error).__name__, str(error)) from None
     if load_format not in (None, "direct"):
         raise PayloadError("NotImplementedError", f"Unknown load_format={load_format}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fakes.engine.layout import Param, Shard, device_layout
-from fakes.engine.loading import LoadError, default_load, load_into, route
+from fakes.engine.loading import LoadError, default_load, load_into, not_a_name, route
 from fakes.tiny import NUMPY_DTYPES
 
 __all__ = ["LoadError", "RankWeights", "get_weights_by_name"]
@@ -72,7 +72,7 @@ class RankWeights:
         """
         applied = []
         for name, tensor in named:
-            if name not in self.params:
+            if not isinstance(name, str) or name not in self.params:
                 raise LoadError("KeyError", repr(name))
             default_load(self.params[name], tensor)
             self._touch(name)
@@ -136,6 +136,8 @@ class RankWeights:
         return get_weights_by_name([self], name, truncate_size)
 
     def _route(self, name: str) -> tuple[str, Shard | None] | None:
+        if not isinstance(name, str):
+            raise not_a_name(name, self.config["model_type"])
         if name not in self._routes:
             self._routes[name] = route(
                 name,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import os
 import pickle
 import subprocess
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fakes.engine import standins, tensors
 from fakes.engine.allowlist import ALLOW_LISTS, EXACT200, EXACT202, PREFIX30, PREFIX33
 from fakes.engine.payload import PayloadError, open_payload, unpickle
 from fakes.engine.pickle_limits import check_limits
 from fakes.trainer.pickling import Global, Object, Reduce, dumps
+from fakes.trainer.registry import ExportRegistry
+from fakes.trainer.wire import export_bucket, export_list
 
 LISTS = pytest.mark.parametrize("allow", ALLOW_LISTS.values(), ids=lambda allow: allow.key)
 
@@ -202,3 +208,37 @@ def test_persistent_ids_are_refused():
 def test_an_object_of_an_admitted_class_takes_its_attributes():
     made = load(dumps(Object(Global("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"), {"name": "a"})))
     assert made.name == "a"
+
+
+def _whole_payloads():
+    registry = ExportRegistry()
+    named = [("a", np.arange(6, dtype=np.float32).reshape(2, 3)), ("b", np.ones(4, dtype=np.float32))]
+    made = ((export_bucket, "flattened_bucket"), (export_list, None))
+    return registry, [(base64.b64decode(make(registry, 0, named).payload), how) for make, how in made]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_damaged_payload_is_opened_or_refused_and_nothing_else(data):
+    registry, payloads = _whole_payloads()
+    raw, load_format = data.draw(st.sampled_from(payloads))
+    damaged = bytearray(raw)
+    for at in data.draw(st.lists(st.integers(0, len(raw) - 1), min_size=1, max_size=4)):
+        damaged[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(len(raw) // 2, len(raw)))
+    for allow in (EXACT202, PREFIX30):
+        try:
+            named = open_payload(
+                bytes(damaged[:cut]), profile_allow=allow, rank=0, load_format=load_format, resolver=registry
+            )
+        except PayloadError:
+            continue
+        assert all(isinstance(array, np.ndarray) for _, array in named)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(raw):
+    try:
+        load(b"\x80\x04" + raw)
+    except PayloadError:
+        return

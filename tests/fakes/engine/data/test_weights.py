@@ -159,3 +159,19 @@ def test_get_weights_by_name_is_llamas_alone_and_knows_a_tied_head():
     tied = tiny_config("llama", tied=True)
     (rank,) = loaded(tied)
     assert rank.get_by_name("lm_head.weight", 1) == rank.get_by_name("model.embed_tokens.weight", 1) is not None
+
+
+@pytest.mark.parametrize(
+    ("shape", "error"),
+    [
+        ("llama", "AttributeError: 'int' object has no attribute 'endswith'"),
+        ("qwen2", "TypeError: expected string or bytes-like object, got 'int'"),
+        ("qwen3", "AttributeError: 'int' object has no attribute 'startswith'"),
+    ],
+)
+def test_a_name_that_is_no_string_dies_of_its_first_use(shape, error):
+    (rank,) = loaded(tiny_config(shape))
+    with pytest.raises(LoadError, match=error):
+        rank.load([(7, np.ones(4))])
+    with pytest.raises(LoadError, match="KeyError: 7"):
+        rank.load_direct([(7, np.ones(4))])
