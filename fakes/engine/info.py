@@ -41,8 +41,8 @@ def _embedding_plan() -> dict[str, Any]:
     sizes = [
         4,
         *range(8, 33, 4),
-        *range(48, 289, 16),
-        *range(320, 513, 32),
+        *range(48, 257, 16),
+        *range(288, 513, 32),
         *range(576, 1025, 64),
         *range(1280, 2049, 256),
     ]

@@ -225,3 +225,10 @@ def test_only_llama_gives_its_weights_by_name(shape: str) -> None:
         assert (reply.status, len(reply.body)) == (200, 4)
     else:
         assert (reply.status, reply.body) == (400, {"error": {"message": "Get parameter by name failed"}})
+
+
+def test_the_embedding_plan_of_a_model_that_does_not_embed() -> None:
+    plan = Driver("0.5.23").call("model_info", method="GET").body["embedding"]
+    sizes = plan["bcg"]["capture_batch_sizes"]
+    assert sizes[:3] + sizes[-2:] == [4, 8, 12, 1792, 2048]
+    assert (len(sizes), 272 in sizes, 288 in sizes) == (42, False, True)
