@@ -370,7 +370,7 @@ PLANTS = (
     ),
     broken("end-anyway", "SESS-71", "D03", "a refused begin is ended", method(f"{CONTROL}.begin", _end_anyway)),
     broken(
-        "kv-on-success-only",
+        "kv-kept-after-a-failure",
         "MEM-71",
         "NVIDIA-NeMo/RL#3519, D05 D12",
         "a failed refit leaves the KV pool released",

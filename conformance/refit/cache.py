@@ -33,13 +33,29 @@ def requests_that_run(bench: Bench) -> None:
     question(bench, [e], "fresh-1")
 
 
+@scenarios.add(
+    "CACHE-1",
+    "VERIF-1",
+    relation="fake only: certain in the fake, a matter of milliseconds in the real engine",
+    lanes=["fake", "http"],
+    versions="<0.5.21 || miles",
+    options={"stale_batch_steps": 40},
+)
+def right_after_an_answer(bench: Bench) -> None:
+    """The batch of the last answer is not cleaned up yet: under an abort pause the first flush is refused."""
+    (e,) = prepare(bench, 1)
+    ask(bench, e, "fresh-2")
+    bench.refit(1)
+    question(bench, [e], "fresh-1")
+
+
 @scenarios.add("PART-71", "PAUSE-3", "VERIF-1", relation=NOT_RUN)
 def requests_that_arrive(bench: Bench) -> None:
-    """One every twentieth of a second, from the moment at which the refit begins; its second bucket takes its time."""
-    labels = [f"meanwhile-{n}" for n in range(20)]
+    """One every tenth of a second, from the moment at which the refit begins; its second bucket takes two seconds."""
+    labels = [f"meanwhile-{n}" for n in range(30)]
     (e,) = prepare(bench, 1, *labels)
-    requests = [bench.traffic(e, label, n=2, after_s=0.05 * n) for n, label in enumerate(labels)]
-    bench.fault(f"e0:{BUCKET}#2:before:delay=0.5")
+    requests = [bench.traffic(e, label, n=2, after_s=0.1 * n) for n, label in enumerate(labels)]
+    bench.fault(f"e0:{BUCKET}#2:before:delay=2")
     bench.refit(1)
     for request in requests:
         request.result(60.0)

@@ -1,0 +1,156 @@
+"""Mutants of the reference client's tensor path: what is sent, by whom, for whom, and when it may be freed."""
+
+from __future__ import annotations
+
+from conformance.catalogue.envelope import NIXL, REFIT, mutant
+from harness.mutate.edits import At, Drop, Insert, Replace, ReplaceExpr
+
+TRANSFER = "harness.reference.transports.tensor:TensorTransfer"
+ROSTER = "harness.reference.engines:Roster.__init__"
+BUCKETS = "harness.reference.buckets"
+COMPLETE = "if (parcel is None or parcel.last) and names != set(self.state): ..."
+
+THIRTEEN = (
+    mutant(
+        "aligner-prefetches",
+        "IPC-2",
+        f"{NIXL}, D65",
+        "the storage goes on to the next bucket before the engine has copied this one",
+        Insert("if export is not None:\n    export.release()", before="if rank == source and ANY and ANY: ..."),
+        target=f"{TRANSFER}._deliver",
+    ),
+    mutant(
+        "only-the-first-dtype",
+        "VERIF-1",
+        f"{NIXL}, D31",
+        "of a bucket with two dtypes one is sent, and nobody counts",
+        ReplaceExpr("by_dtype(bucket)", "by_dtype(bucket)[:1]"),
+        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        target=f"{BUCKETS}:parcels",
+    ),
+    mutant(
+        "version-per-post",
+        "VER-71",
+        f"{NIXL}, D41",
+        "every bucket carries another version",
+        Replace("if parcel.last: ...", 'body["weight_version"] = f"{self.version}.{parcel.named[0][0]}"'),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "physical-gpu-id",
+        "RANK-1",
+        f"{NIXL}, D67",
+        "which GPUs an engine has is guessed from its place in the list",
+        Replace("ranks = ANY", "ranks = tuple(range(len(taken), len(taken) + endpoint.tp))"),
+        target=ROSTER,
+    ),
+    mutant(
+        "payload-list-transposed",
+        "RANK-1",
+        f"{NIXL}, D32",
+        "payload i goes to another rank",
+        ReplaceExpr("list(payloads)", "list(reversed(payloads))"),
+        target=f"{TRANSFER}._post",
+    ),
+)
+
+MUTANTS = (
+    mutant(
+        "placeholder-rank-leaves",
+        "RANK-4",
+        f"{REFIT}, D28",
+        "a rank without an engine takes part in no collective",
+        Insert("if engine is None:\n    return 0", after="engine = ANY"),
+        target=f"{TRANSFER}._rank",
+    ),
+    mutant(
+        "freed-before-others-have-read",
+        "IPC-2",
+        f"{REFIT}, D29",
+        "a rank frees its export when its own call is over",
+        Insert("if export is not None:\n    export.release()", before="if engine is not None: ..."),
+        target=f"{TRANSFER}._step",
+    ),
+    mutant(
+        "exports-are-kept",
+        "IPC-1",
+        "THUDM/slime#1731",
+        "an export is never released",
+        Drop("if export is not None: ..."),
+        target=f"{TRANSFER}._step",
+    ),
+    mutant(
+        "one-payload-for-every-rank",
+        "RANK-2",
+        "Tencent-Hunyuan/UniRL#227",
+        "the first rank's payload is handed to all",
+        ReplaceExpr("list(payloads)", "[payloads[0]] * len(payloads)"),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "an-empty-state-is-a-success",
+        "NAME-2",
+        "NVIDIA-NeMo/RL#3519, D63",
+        "nothing to send is nothing to complain about",
+        Drop("if not state: ..."),
+        At("harness.reference.refit:RefitClient._check", Drop("if missing: ...")),
+        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        target="harness.reference.refit:RefitClient._check",
+    ),
+    mutant(
+        "update-sent-again",
+        "LIVE-2",
+        "PrimeIntellect-ai/prime-rl#3599",
+        "an update that got no answer is sent once more",
+        Replace(
+            "if not outcome.ok: ...",
+            "if not outcome.ok:\n"
+            '    outcome = engine.endpoint.request("update_weights_from_tensor", body, timeout_s=timeout_s)\n'
+            "if not outcome.ok:\n"
+            "    raise CallFailed(PHASE, engine.name, outcome)",
+        ),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "a-call-without-deadline",
+        "LOCK-2",
+        "NVIDIA-NeMo/RL#3330, D38, D54",
+        "an update may take for ever",
+        ReplaceExpr("self.deadline.work(PHASE)", "1e9"),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "label-on-the-first-bucket",
+        "VER-4",
+        "NVIDIA-NeMo/RL#3519, D63",
+        "an engine shows the new version when it holds the first bucket",
+        Replace("if parcel.last: ...", 'body["weight_version"] = self.version'),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "update-flushes",
+        "CACHE-3",
+        "areal-project/AReaL#140",
+        "every bucket asks for a flush, on an engine that may hold requests",
+        ReplaceExpr("False", "True"),
+        At("harness.reference.refit:RefitClient._envelope", Drop("control.flush(...)")),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "failed-update-taken-for-done",
+        "ERR-1",
+        "areal-project/AReaL#1444",
+        "an engine that refuses a bucket is not believed",
+        Drop("if not outcome.ok: ..."),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "last-bucket-lost",
+        "VERIF-1",
+        "NovaSky-AI/SkyRL#1471",
+        "what waits at the end of the stream is not sent",
+        Drop("if waiting is not None: ...", nth=1),
+        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        target=f"{BUCKETS}:parcels",
+    ),
+)
