@@ -37,7 +37,6 @@ class TokenKV:
     def __init__(self, kv: np.ndarray) -> None:
         self._data = kv
         self._length = len(kv)
-        self._owned = False
 
     def __len__(self) -> int:
         return self._length
@@ -50,10 +49,10 @@ class TokenKV:
     def append(self, new: np.ndarray) -> None:
         """Add the KV of further tokens."""
         need = self._length + len(new)
-        if not self._owned or need > len(self._data):
+        if need > len(self._data):  # true at first: what it was made of stays as it is
             grown = np.empty((max(need, 2 * self._length, 32), *self._data.shape[1:]), dtype=self._data.dtype)
             grown[: self._length] = self.array
-            self._data, self._owned = grown, True
+            self._data = grown
         self._data[self._length : need] = new
         self._length = need
 
