@@ -50,7 +50,9 @@ def _here(settings: Settings, units: list[Unit], runner: Runner | None) -> Itera
 
 def _start(settings: Settings) -> None:
     import atexit
+    import signal
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it cancels what has not begun
     global _runner
     _runner = Runner(settings)
     atexit.register(_runner.close)

@@ -57,12 +57,18 @@ def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable
 
 
 def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
-    """(version, rule) of every rule that the run judges: rules that do not speak of a version are not part of it."""
+    """(version, rule) of every rule that the run judges.
+
+    Rules that do not speak of a version are not part of it, nor those that none of the chosen scenarios exercises.
+    """
+    chosen = [book.scenarios[name].rules for name in settings.scenarios]
     return [
         (version, rule)
         for version in settings.versions
         for rule in book.rules.values()
-        if settings.wants(rule.id) and version_matches(version, rule.versions)
+        if settings.wants(rule.id)
+        and version_matches(version, rule.versions)
+        and (not chosen or any(rule.id in rules for rules in chosen))
     ]
 
 
@@ -97,10 +103,11 @@ def _result(
         lane=lane.name,
         kind=lane.kind,
         rules=(rule.id,),
-        scenarios=(),
+        scenarios=(scenario,) if found.faults and scenario else (),  # elsewhere the same faults mean other calls
         versions=(version,),
         suts=(side_sut,) if side_sut else (),
         tp=lane.tp,
+        exploration=settings.exploration if rule.side == "refit" else "full",
         faults=found.faults or settings.faults,
     )
     return Result(

@@ -7,10 +7,10 @@ from harness.errors import UsageError
 
 def serve(arguments: list[str]) -> int:
     """Hand `arguments` to `fakes.fronts.launch_server` and wait for the engine's end; UsageError for wrong ones."""
-    from fakes.fronts import launch_server
+    from fakes.fronts.launch_server import main
 
     try:
-        return int(launch_server.main(arguments) or 0)
+        return int(main(arguments) or 0)
     except SystemExit as end:
         if isinstance(end.code, int) or end.code is None:
             return 4 if end.code == 2 else int(end.code or 0)

@@ -61,6 +61,9 @@ class Settings:
         if s["policy"] != "resume":
             parts.append(f"--policy {s['policy']}")
         parts.append(f"--tp {s['tp']} --seed {s['seed']}")
+        parts += [f"--lane-option {name}={value}" for name, value in s["lane_options"].items()]
+        if s["exploration"] != "full" and not s["faults"]:
+            parts.append(f"--exploration {s['exploration']}")
         if s["faults"]:
             parts.append(f"--fault '{faults_text(s['faults'])}'")
         if s["plant"]:

@@ -26,6 +26,12 @@ def header(settings: Settings, lane: LaneInfo) -> str:
         parts.append(f"exploration {settings.exploration}")
     if settings.rules:
         parts.append(f"rules {' '.join(settings.rules)}")
+    if settings.scenarios:
+        parts.append(f"scenarios {' '.join(settings.scenarios)}")
+    if settings.allow_inconclusive:
+        parts.append(f"may be inconclusive: {' '.join(settings.allow_inconclusive)}")
+    if settings.lane_options:
+        parts.append(" ".join(f"{name}={value}" for name, value in settings.lane_options.items()))
     if settings.faults:
         parts.append(f"faults {' '.join(map(str, settings.faults))}")
     if settings.fatal_sample is not None:

@@ -101,6 +101,15 @@ def test_histories_are_kept_and_can_be_judged_again(cli, tmp_path):
     assert cli("judge", str(tmp_path / "h" / files[0]), "--rule", "TOY-2", "--without-core")[0] == 2
 
 
+def test_a_stored_history_that_breaks_a_rule_is_violated(cli, tmp_path):
+    hurt = ("--plant", "careless", "--fault", "e0:flush_cache#1:before:drop", "--rule", "TOY-2")
+    cli(*RUN, *hurt, "--histories", str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    code, out, _ = cli("judge", str(path))
+    assert code == 1
+    assert "TOY-2  violated  ×1  success  at t=0.000 e0 POST /flush_cache -> indefinite" in out
+
+
 def test_list_shows_each_rule_with_the_plant_that_it_catches(cli):
     code, out, _ = cli("list")
     assert code == 0
@@ -195,3 +204,39 @@ def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):
     code, _, err = cli("list")
     assert code == 3
     assert err == "refitcheck: harness error: RuntimeError: the sky fell (REFITCHECK_TRACEBACK=1 shows where)\n"
+
+
+def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
+    settings = ("--tp", "2", "--policy", "terminal", "--allow-inconclusive", "TOY-2", "--lane-option", "warp=9")
+    code, out, _ = cli(*RUN, *settings, "--scenario", "toy/refits", "--report", str(tmp_path / "r.json"))
+    assert code == 0
+    assert "TOY-1" not in out
+    replay = json.loads((tmp_path / "r.json").read_text())["replay"]
+    assert replay == (
+        "refitcheck run --scenario toy/refits --lane toy --engine fake:0.5.23 --sut toy --policy terminal"
+        " --tp 2 --seed 20261130 --lane-option warp=9 --exploration off"
+    )
+    told = (
+        "tp 2",
+        "policy terminal",
+        "exploration off",
+        "scenarios toy/refits",
+        "may be inconclusive: TOY-2",
+        "warp=9",
+    )
+    for setting in told:
+        assert setting in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--model-path", "m", "--no-such-option"), "--no-such-option"),
+        (("--model-path", "/no/such/model"), "/no/such/model"),
+        (("--fake-version", "0.1"), "0.1"),
+    ],
+)
+def test_serve_refuses_what_sglangs_launcher_would_refuse(cli, arguments, told):
+    code, out, err = cli("serve", *arguments)
+    assert code == (1 if "such/model" in told else 4)
+    assert told in out + err

@@ -94,6 +94,7 @@ def test_a_client_that_hides_a_failure_is_caught_and_the_replay_line_names_the_f
     settings = Settings(lane="toy", suts=(f"{__name__}:careless",), rules=("TOY-2",))
     (result,), _ = settle([], settings)
     assert result.status == "violated"
+    assert "--scenario toy/refits" in result.replay
     assert "--fault 'e0:flush_cache#1:after:drop'" in result.replay
     assert f"--sut {__name__}:careless" in result.replay
 
@@ -301,3 +302,19 @@ def test_units_of_explorations_come_first_and_in_shards():
     units = units_of(Settings(lane="toy"), book(), "toy", 1, shards=3)
     assert [u.shard for u in units] == [(0, 3), (1, 3), (2, 3), (0, 0), (0, 0)]
     assert units[-1] == Unit("toy/refits", "0.5.23", 1, "reference")
+
+
+def test_worker_processes_find_what_one_process_finds():
+    from harness.lanes.fake import FakeLane
+    from harness.pool import execute
+
+    settings = Settings(rules=("SESS-51", "SESS-52"), tp=1, exploration="off")
+    runner = Runner(settings, lane=FakeLane())
+    units = units_of(settings, runner.book, "fake", 1)
+    assert len(units) >= 2
+
+    def found(workers):
+        reports = sorted(execute(settings, units, workers=workers), key=lambda report: units.index(report.unit))
+        return [(report.unit, report.error, report.findings) for report in reports]
+
+    assert found(1) == found(2)
