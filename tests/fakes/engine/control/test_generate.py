@@ -10,14 +10,14 @@ from tests.fakes.engine.control.driver import PROMPT, Driver, generate_body
 
 @pytest.mark.parametrize("version", ORDER)
 def test_the_keys_of_a_reply(version: str) -> None:
-    body = Driver(version).call("generate", generate_body()).body
+    body = Driver(version).call("generate", generate_body(60)).body
     keys = ["id", "finish_reason", "prompt_tokens", "weight_version", "num_retractions", "reasoning_tokens"]
     keys += ["completion_tokens", "cached_tokens"]
     keys += ["weight_versions"] if PROFILES[version].spans else []
     keys += ["cached_tokens_details", "dp_rank", "e2e_latency", "response_sent_to_client_ts"]
     assert list(body) == ["output_ids", "meta_info"]
     assert list(body["meta_info"]) == keys
-    assert body["meta_info"]["finish_reason"] == {"type": "length", "length": 8}
+    assert body["meta_info"]["finish_reason"] == {"type": "length", "length": 60}
     assert len(body["meta_info"]["id"]) == 32
 
 

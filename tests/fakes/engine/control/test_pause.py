@@ -112,6 +112,19 @@ def test_an_unpaused_update_waits_for_running_requests_and_holds_back_new_ones(v
     assert engine.result(late).body["output_ids"] == expected
 
 
+@pytest.mark.parametrize("version", ORDER)
+def test_abort_all_requests_makes_an_unpaused_update_quick(version: str) -> None:
+    engine = Driver(version)
+    if PROFILES[version].session != "none":
+        engine.call("begin_weight_update", {})
+    running = engine.start("generate", generate_body(80))
+    engine.advance(0.1)
+    reply = engine.update(abort_all_requests=True)
+    assert reply.status == 200
+    assert reply.elapsed_s < 0.05
+    assert engine.result(running).body["meta_info"]["finish_reason"]["type"] == "abort"
+
+
 def test_a_pause_that_comes_while_an_update_waits_leaves_both_waiting_until_continue() -> None:
     engine, running = busy("0.5.23")
     begin = engine.start("begin_weight_update", {})
