@@ -24,7 +24,7 @@ def load(files: Sequence[str] = (), *, installed: bool = True) -> dict[str, Muta
             _take(out, load_point(point), f"entry point {point.name}")
     for text in files:
         _take(out, load_object(text, "mutants"), text)
-    return out
+    return dict(sorted(out.items(), key=lambda item: isinstance(item[1].op, Patch)))  # edits of code and tables first
 
 
 def find(name: str, files: Sequence[str]) -> Mutant:

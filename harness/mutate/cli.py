@@ -34,6 +34,9 @@ def mutate(
     rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
     rules: Annotated[list[str] | None, typer.Option(help="A file or module with rules of your own.")] = None,
     catalogue: Annotated[list[str] | None, typer.Option(help="A file or module with mutants of your own.")] = None,
+    exploration: Annotated[
+        str, typer.Option(help="Fault exploration by the rules: off, sample or full (slow).")
+    ] = "off",
     op: Annotated[list[str] | None, typer.Option(help="Only this generic operator; may be repeated.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Only N of the generic mutants, picked by the seed.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 20261130,
@@ -71,6 +74,7 @@ def mutate(
             rules=tuple(rule or ()),
             rule_files=tuple(rules or ()),
             catalogues=tuple(catalogue or ()),
+            exploration=exploration,
             ops=tuple(op or ()),
             sample=sample,
             seed=seed,

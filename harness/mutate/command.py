@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from harness.errors import UsageError
 from harness.mutate import catalogue, config, equivalent, explain, fresh, hosts, operators, since, table
@@ -18,6 +18,7 @@ from harness.mutate.program import Program
 from harness.mutate.screen import Bar, Quiet
 from harness.mutate.session import Outcome, Plan, Session
 from harness.mutate.source import submodules
+from harness.sut.protocol import Policy
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Request:
     rules: tuple[str, ...] = ()
     rule_files: tuple[str, ...] = ()
     catalogues: tuple[str, ...] = ()
+    exploration: str = "off"
     ops: tuple[str, ...] = ()
     sample: int = 0
     seed: int = 20261130
@@ -71,7 +73,8 @@ def run(request: Request) -> int:
     known = catalogue.load(request.catalogues) if request.of_catalogue else {}
     mutants = _chosen(known, request.mutants) if request.of_catalogue else []
     if request.of_catalogue:
-        modules = sorted({m.module for m in mutants if isinstance(m.op, Edits)})
+        edited = [place for m in mutants if isinstance(m.op, Edits) for place in m.op.by_target(m.target)]
+        modules = sorted({*(place.partition(":")[0] for place in edited), CONTROLLED})
         if request.only_list:
             return _list(mutants)
     program = Program(modules)
@@ -79,7 +82,9 @@ def run(request: Request) -> int:
         mutants = _generic(request, program)
         if request.only_list:
             return _list(mutants)
-    described = _described(request, judged_by_rules)
+    named = request.mutants if request.of_catalogue else ()
+    breaks = frozenset(rule for m in mutants for rule in m.breaks) if named else frozenset()
+    described = _described(request, judged_by_rules, breaks)
     if request.explain:
         from harness.mutate.pytests import PytestCheck
 
@@ -115,25 +120,27 @@ def _configured(request: Request) -> tuple[Request, bool]:
     return request, found.rules or bool(request.sut)
 
 
-def _described(request: Request, judged_by_rules: bool) -> dict[str, Any]:
+def _described(request: Request, judged_by_rules: bool, breaks: frozenset[str]) -> dict[str, Any]:
     described: dict[str, Any] = {}
     if request.tests:
         described["pytest"] = list(request.tests)
     if judged_by_rules:
         described["rules"] = {
-            "engine": request.engine or ",".join(CATALOGUE_VERSIONS if request.of_catalogue else ()),
+            "engine": request.engine,
             "suts": [request.sut] if request.sut else [],
-            "policies": ["resume", "quarantine", "terminal"] if request.of_catalogue else ["resume"],
+            "policies": list(get_args(Policy)),
             "rules": list(request.rules),
             "rule_files": list(request.rule_files),
             "side": "refit" if request.sut and not request.of_catalogue else "",
+            "breaks": sorted(breaks),
+            "exploration": request.exploration,
         }
     if not described:
         raise UsageError("nothing judges: give --tests, or --sut for the rules")
     return described
 
 
-CATALOGUE_VERSIONS = ("0.5.23", "0.5.21", "0.5.12.post1")
+CONTROLLED = "harness.runner"  # every rule runs through it: where a session over planted defects alone has its controls
 
 
 def _chosen(known: dict[str, Mutant], names: Sequence[str]) -> list[Mutant]:

@@ -32,30 +32,54 @@ class FunctionEdit(Protocol):
 
 
 @dataclass(frozen=True)
+class At:
+    """An edit of another function than the mutant's target, `module:qualname`: two places make one defect."""
+
+    target: str
+    inner: FunctionEdit
+
+    def edit(self, function: FunctionNode) -> None:
+        """Change `function`, which is the one that `target` names."""
+        self.inner.edit(function)
+
+    def describe(self) -> str:
+        """In a few words."""
+        return f"in {self.target.partition(':')[2]}: {self.inner.describe()}"
+
+
+@dataclass(frozen=True)
 class Edits:
-    """An operation on code: the edits, one after the other, on the function that the mutant's target names."""
+    """An operation on code: edits, one after the other, of the function that the mutant's target (or an `At`) names."""
 
     edits: tuple[FunctionEdit, ...]
     kind = "edit"
 
-    def mutated(self, function: FunctionNode) -> FunctionNode:
-        """A changed copy of the function."""
-        made = copy.deepcopy(function)
+    def by_target(self, target: str) -> dict[str, list[FunctionEdit]]:
+        """The edits of each function, the mutant's own target first."""
+        out: dict[str, list[FunctionEdit]] = {}
         for one in self.edits:
+            out.setdefault(one.target if isinstance(one, At) else target, []).append(one)
+        return out
+
+    def mutated(self, function: FunctionNode, target: str = "", of: str = "") -> FunctionNode:
+        """A copy of `function` with the edits of it: `of` names it, by default the mutant's own `target`."""
+        made = copy.deepcopy(function)
+        for one in self.by_target(target).get(of or target, ()):
             one.edit(made)
         ast.fix_missing_locations(made)
         return made
 
     def apply(self, target: str, live: Any) -> None:
-        """Swap the changed function into the running program."""
-        module, _, qualname = target.partition(":")
-        source = live.source(module)
-        function = source.function(qualname)
-        try:
-            node = self.mutated(function.node)
-        except PatternGoneError as gone:
-            raise PatternGoneError(f"{target}: {gone}") from gone
-        live.swap(source, function, node)
+        """Swap the changed functions into the running program."""
+        for place in self.by_target(target):
+            module, _, qualname = place.partition(":")
+            source = live.source(module)
+            function = source.function(qualname)
+            try:
+                node = self.mutated(function.node, target, place)
+            except PatternGoneError as gone:
+                raise PatternGoneError(f"{place}: {gone}") from gone
+            live.swap(source, function, node)
 
     def describe(self) -> str:
         """All of them."""

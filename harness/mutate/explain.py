@@ -18,13 +18,19 @@ def diff(mutant: Mutant, program: Program) -> str:
     """The function before and after as a unified diff (without comments); the description where there is no code."""
     op: Any = mutant.op
     if isinstance(op, Site):
-        old, new, name = ast.unparse(op.function.node), op.mutated(), str(op.source.path)
-    elif isinstance(op, Edits):
-        source = program.source(mutant.module)
-        function = source.function(mutant.qualname)
-        old, new, name = ast.unparse(function.node), ast.unparse(op.mutated(function.node)), str(source.path)
-    else:
+        return _diff(ast.unparse(op.function.node), op.mutated(), str(op.source.path))
+    if not isinstance(op, Edits):
         return str(op.describe())
+    out = []
+    for place in op.by_target(mutant.target):
+        module, _, qualname = place.partition(":")
+        source = program.source(module)
+        node = source.function(qualname).node
+        out.append(_diff(ast.unparse(node), ast.unparse(op.mutated(node, mutant.target, place)), str(source.path)))
+    return "\n".join(out)
+
+
+def _diff(old: str, new: str, name: str) -> str:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), name, f"{name} (mutant)", n=3, lineterm="")
     return "\n".join(lines)
 

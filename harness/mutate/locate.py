@@ -6,7 +6,7 @@ import ast
 import inspect
 from typing import Any
 
-from harness.mutate.edits import Edits, Patch, ReplaceExpr, Table
+from harness.mutate.edits import At, Edits, Patch, ReplaceExpr, Table
 from harness.mutate.mutant import Mutant, PatternGoneError, Place
 from harness.mutate.pattern import find_expression, find_statement
 from harness.mutate.program import Program
@@ -31,9 +31,11 @@ def locate(mutant: Mutant, program: Program) -> tuple[Place | None, str, str]:
 
 
 def _edits(mutant: Mutant, op: Edits, program: Program) -> tuple[Place | None, str, str]:
-    source = program.source(mutant.module)
-    function = source.function(mutant.qualname)
     first: Any = op.edits[0]
+    module, _, qualname = (first.target if isinstance(first, At) else mutant.target).partition(":")
+    first = first.inner if isinstance(first, At) else first
+    source = program.source(module)
+    function = source.function(qualname)
     node: Any = function.node
     pattern = getattr(first, "pattern", "") or getattr(first, "before", "") or getattr(first, "after", "")
     if isinstance(first, ReplaceExpr):

@@ -40,7 +40,6 @@ class Mutant:
     breaks: frozenset[str] = frozenset()
     origin: str = ""
     note: str = ""
-    suts: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:

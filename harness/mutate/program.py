@@ -23,6 +23,7 @@ class Program:
         """A target module; one that is not a target of the session is read now."""
         if name not in self.sources:
             self.sources[name] = read(name)
+            self._live = Live(list(self.sources.values()))
         return self.sources[name]
 
     def prepare(self) -> None:

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from packaging.version import Version
+
 from harness.errors import Unsupported, UsageError
 from harness.faults import Fault, faults_text
 from harness.lanes.loader import load_lane
@@ -17,11 +19,12 @@ from harness.mutate.checks import Check, Finding
 from harness.mutate.files import load_object
 from harness.runner import Runner
 from harness.scenario import Scenario
-from harness.settings import DEFAULT_VERSION, Settings, exploration_of, policy_of, split_engines
+from harness.settings import Settings, exploration_of, policy_of, split_engines
 from harness.suites import Book, Suite, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
 from harness.units import judged
+from harness.versions import version_matches
 
 planted: list[Callable[[], Sut]] = []
 """A system under test that a mutant of this process puts in place of the one asked for; the last one counts."""
@@ -78,12 +81,14 @@ class RuleChecks:
 
 
 def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleChecks:
-    """Make the checks. Keys, all optional: engine ("fake:0.5.23,0.5.21"), suts, policies, tps, seed, rules, rule_files,
-    side ("engine", "refit" or both), exploration.
+    """Make the checks. Keys, all optional: engine ("fake:0.5.23,0.5.21"; without it every scenario runs on the newest
+    version that each of its rules speaks of), suts, policies, rules, rule_files, side ("engine", "refit" or both),
+    breaks (only scenarios of these rules), exploration (off, sample or full).
     """
     book = book_with(described.get("rule_files", ()))
     lane = load_lane("fake", {})
-    versions = split_engines(described.get("engine") or DEFAULT_VERSION, lane.versions, lane.kind)  # type: ignore[attr-defined]
+    engine = described.get("engine") or ""
+    versions = split_engines(engine, lane.versions, lane.kind) if engine else ()  # type: ignore[attr-defined]
     suts = tuple(described.get("suts") or ("reference",))
     side = described.get("side") or ""
     if side != "engine":
@@ -91,22 +96,20 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
             load_sut(name)
     runners: list[Runner] = []
     checks: list[Check] = []
-    for policy in described.get("policies") or ("resume",):
-        for tp in described.get("tps") or (0,):
-            settings = Settings(
-                versions=versions,
-                suts=suts,
-                policy=policy_of(policy),
-                tp=tp,
-                rules=tuple(described.get("rules", ())),
-                exploration=exploration_of(described.get("exploration", "full")),
-            )
-            runner = Runner(settings, book, lane)
-            runners.append(runner)
-            sides = {"engine", "refit"} if not side else {side}
-            if policy != (described.get("policies") or ("resume",))[0]:
-                sides -= {"engine"}  # an engine has no policy
-            checks += _checks(runner, sides)
+    for number, policy in enumerate(described.get("policies") or ("resume",)):
+        settings = Settings(
+            versions=versions or tuple(lane.versions),  # type: ignore[attr-defined]
+            suts=suts,
+            policy=policy_of(policy),
+            rules=tuple(described.get("rules", ())),
+            exploration=exploration_of(described.get("exploration") or "off"),
+        )
+        runner = Runner(settings, book, lane)
+        runners.append(runner)
+        sides = {"engine", "refit"} if not side else {side}
+        if number:
+            sides.discard("engine")  # an engine has no policy
+        checks += _checks(runner, sides, frozenset(described.get("breaks", ())), newest=not versions)
     if not checks:
         raise UsageError("no scenario exercises any of the rules asked for")
     return RuleChecks(runners, checks)
@@ -127,23 +130,39 @@ def book_with(files: Sequence[str]) -> Book:
     return book
 
 
-def _checks(runner: Runner, sides: set[str]) -> list[Check]:
+def _checks(runner: Runner, sides: set[str], breaks: frozenset[str], *, newest: bool) -> list[Check]:
     settings = runner.settings
     out: list[Check] = []
-    for version in settings.versions:
-        for scenario in runner.book.scenarios.values():
-            tp = max(runner.tp, scenario.min_tp)
-            if scenario.side not in sides or not scenario.fits(version, tp, runner.lane.name):
-                continue
+    for scenario in runner.book.scenarios.values():
+        if scenario.side not in sides or (breaks and not scenario.rules & breaks):
+            continue
+        tp = max(runner.tp, scenario.min_tp)
+        fitting = [v for v in settings.versions if scenario.fits(v, tp, runner.lane.name)]
+        for version in _newest(runner.book, scenario, fitting) if newest else fitting:
             if not judged(settings, runner.book, scenario, version):
                 continue
             for sut in settings.suts if scenario.side == "refit" else ("",):
                 out.append(RuleCheck(runner, scenario, version, sut, ()))
                 if scenario.explore and sut and settings.exploration != "off":
-                    out += [
-                        RuleCheck(runner, scenario, version, sut, f) for f in _plans(runner, scenario, version, sut, tp)
-                    ]
+                    plans = _plans(runner, scenario, version, sut, tp)
+                    out += [RuleCheck(runner, scenario, version, sut, faults) for faults in plans]
     return out
+
+
+def _newest(book: Book, scenario: Scenario, versions: Sequence[str]) -> list[str]:
+    """Of the versions the fewest such that every rule of the scenario is judged on the newest one that it speaks of."""
+    ordered = sorted(versions, key=_age)
+    wanted = set()
+    for rule in scenario.rules:
+        wanted |= set([v for v in ordered if version_matches(v, book.rules[rule].versions)][:1])
+    return [v for v in ordered if v in wanted]
+
+
+def _age(version: str) -> tuple[int, ...]:
+    """Sorts newest first; a build without a number comes last."""
+    if not version[:1].isdigit():
+        return (1,)
+    return (0, *(-n for n in Version(version).release))
 
 
 def _plans(runner: Runner, scenario: Scenario, version: str, sut: str, tp: int) -> Sequence[tuple[Fault, ...]]:
