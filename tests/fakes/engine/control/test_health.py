@@ -81,6 +81,14 @@ def test_server_info_needs_the_scheduler(version: str) -> None:
     assert engine.call("model_info", method="GET").status == 200
 
 
+@pytest.mark.parametrize("version", ORDER)
+def test_server_info_shows_a_live_version_only_up_to_0_5_17(version: str) -> None:
+    engine = Driver(version, weight_version="launched")
+    engine.call("update_weight_version", {"new_version": "2"})
+    live = version in ("0.5.12.post1", "0.5.17")
+    assert engine.call("server_info", method="GET").body["weight_version"] == ("2" if live else "launched")
+
+
 def test_a_rendezvous_blocks_everything_but_the_http_process() -> None:
     engine = Driver("0.5.23", tp_size=2)
     engine.hang.add("Join")
