@@ -262,7 +262,7 @@ RULES = (
             all_of(lambda c, s: c.op == "flush_cache" and float(c.arg("?timeout", 0) or 0) > 0, _busy),
             said(400, NOT_IDLE),
         ),
-        ["managers/scheduler_components/flush_wrapper.py@0.5.17", f"{SCH}:3212@0.5.12.post1"],
+        ["managers/scheduler_components/flush_wrapper.py:35@0.5.17", f"{SCH}:3212@0.5.12.post1"],
     ),
     engine(
         "CACHE-62",

@@ -57,7 +57,7 @@ RULES = (
         "ERR-1",
         "A call that failed, by status, by success false or by silence, fails the refit, and the error says why.",
         each_part(_failure_is_heard),
-        ["managers/io_struct.py@0.5.23", "areal-project/AReaL#1444"],
+        ["managers/io_struct.py:2050@0.5.23", "areal-project/AReaL#1444"],
     ),
     engine(
         "ERR-51",
@@ -119,13 +119,13 @@ RULES = (
         "ERR-58",
         "An unknown load_format kills the engine.",
         push_answered("unknown-load-format", DIES),
-        ["model_executor/model_runner_components/weight_updater.py@0.5.23", "observed 0.5.23 on CPU"],
+        ["model_executor/model_runner_components/weight_updater.py:380@0.5.23", "observed 0.5.23 on CPU"],
     ),
     engine(
         "ERR-59",
         "A load_format that does not fit the payload kills the engine.",
         push_answered("wrong-load-format", DIES),
-        ["model_executor/model_runner_components/weight_updater.py@0.5.23", "observed 0.5.21 on a GPU"],
+        ["weight_sync/tensor_bucket.py:19@0.5.23", "observed 0.5.21 on a GPU"],
     ),
     engine(
         "ERR-60",

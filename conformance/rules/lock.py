@@ -99,7 +99,7 @@ RULES = (
         "LOCK-51",
         "An engine that is not paused lets running generations end before an update, a begin or an end is answered.",
         _waits_for_readers,
-        [f"{TCM}:470@0.5.23", "utils/aio_rwlock.py@0.5.23"],
+        [f"{TCM}:470@0.5.23", "utils/aio_rwlock.py:4@0.5.23"],
     ),
     engine(
         "LOCK-52",
@@ -111,7 +111,7 @@ RULES = (
         "LOCK-53",
         "The lock prefers writers: a generation that arrives while an update waits is served after it.",
         _writer_first,
-        ["utils/aio_rwlock.py@0.5.23"],
+        ["utils/aio_rwlock.py:4@0.5.23"],
     ),
     engine(
         "LOCK-54",

@@ -283,7 +283,7 @@ RULES = (
         "VER-54",
         "A generation that crosses an update reports contiguous spans of output tokens by version.",
         _spans,
-        ["utils/weight_versions.py@0.5.19", f"{TM}:2508@0.5.23"],
+        ["utils/weight_versions.py:66@0.5.19", f"{TM}:2508@0.5.23"],
         versions=">=0.5.19 || miles",
     ),
     engine(
@@ -310,7 +310,7 @@ RULES = (
         "VER-58",
         "The old version routes are gone.",
         every(answered(op("get_weight_version", "weight_version"), said(404, body={"detail": "Not Found"}))),
-        ["entrypoints/http_server.py@0.5.21"],
+        ["entrypoints/http_server.py:780@0.5.21"],
         versions=">=0.5.21",
     ),
 )

@@ -129,7 +129,7 @@ RULES = (
             lambda c, s: c.op == "weights_checker" and c.arg("action") == "bogus",
             said(400, "Unsupported action='bogus'"),
         ),
-        [f"{CHECKER}@0.5.23"],
+        [f"{CHECKER}:149@0.5.23"],
     ),
     engine(
         "VERIF-52",
