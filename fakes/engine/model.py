@@ -144,19 +144,23 @@ class Model:
             out[row] = table[token // cut][:, token % cut]
         return out
 
-    def _norm(self, hidden: np.ndarray, residual: np.ndarray | None, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """RMSNorm with the residual added first; the variance sees the sum before it is rounded (layernorm.py:828
-        @0.5.23)."""
+    def _norm(self, hidden: np.ndarray, residual: np.ndarray | None, name: str) -> tuple[list[np.ndarray], np.ndarray]:
+        """(RMSNorm on every rank, residual): the residual is added first, the variance sees the sum before it is
+        rounded
+        (layernorm.py:828 @0.5.23). Every rank has its own copy of the weight, so a torn model norms differently by
+        rank.
+        """
         if residual is None:
             total, residual = hidden, hidden
         else:
             total = _to_float32(hidden + residual)
             residual = self._round(total)
-        return self._scale(total, name), residual
+        unit = self._unit(total)
+        return [self._round(unit * rank.wide(name)) for rank in self.ranks], residual
 
-    def _scale(self, x: np.ndarray, name: str) -> np.ndarray:
-        weight = self.ranks[0].wide(name)
-        return self._round(x / np.sqrt(np.add.reduce(x * x, -1, keepdims=True) / x.shape[-1] + self._eps) * weight)
+    def _unit(self, x: np.ndarray) -> np.ndarray:
+        scaled: np.ndarray = x / np.sqrt(np.add.reduce(x * x, -1, keepdims=True) / x.shape[-1] + self._eps)
+        return scaled
 
     def _linear(self, rank: RankWeights, name: str, x: np.ndarray) -> np.ndarray:
         y = x @ rank.wide(name + ".weight")
@@ -171,7 +175,7 @@ class Model:
         self,
         layer: int,
         prefix: str,
-        x: np.ndarray,
+        normed: Sequence[np.ndarray],
         cos: np.ndarray,
         sin: np.ndarray,
         past: np.ndarray | None,
@@ -179,12 +183,13 @@ class Model:
     ) -> np.ndarray:
         outputs = []
         heads, kv_heads, dim = self._heads, self._kv_heads, self.head_dim
-        for index, rank in enumerate(self.ranks):
+        for index, (rank, x) in enumerate(zip(self.ranks, normed, strict=True)):
             qkv = self._linear(rank, prefix + "qkv_proj", x).reshape(len(x), heads + 2 * kv_heads, dim)
             q_and_k = qkv[:, : heads + kv_heads]
             if self._qk_norm:
                 q, k = q_and_k[:, :heads], q_and_k[:, heads:]
-                q, k = self._scale(q, prefix + "q_norm.weight"), self._scale(k, prefix + "k_norm.weight")
+                q = self._round(self._unit(q) * rank.wide(prefix + "q_norm.weight"))
+                k = self._round(self._unit(k) * rank.wide(prefix + "k_norm.weight"))
                 q_and_k = np.concatenate([q, k], axis=1)
             q_and_k = self._rope(q_and_k, cos, sin)
             q = q_and_k[:, :heads]
@@ -222,9 +227,9 @@ class Model:
         mixed = self._round(weights) @ v.transpose(1, 0, 2)[:, None] / weights.sum(-1, keepdims=True)
         return self._round(mixed.transpose(2, 0, 1, 3).reshape(tokens, -1))
 
-    def _mlp(self, prefix: str, x: np.ndarray) -> np.ndarray:
+    def _mlp(self, prefix: str, normed: Sequence[np.ndarray]) -> np.ndarray:
         outputs = []
-        for index, rank in enumerate(self.ranks):
+        for index, (rank, x) in enumerate(zip(self.ranks, normed, strict=True)):
             gate_up = self._linear(rank, prefix + "gate_up_proj", x)
             half = gate_up.shape[1] // 2
             gate, up = gate_up[:, :half], gate_up[:, half:]
@@ -233,9 +238,9 @@ class Model:
             outputs.append(self._row_parallel(rank, index, prefix + "down_proj", act))
         return self._all_reduce(outputs)
 
-    def _head(self, x: np.ndarray) -> np.ndarray:
+    def _head(self, normed: Sequence[np.ndarray]) -> np.ndarray:
         name = "model.embed_tokens.weight" if self._tied else "lm_head.weight"
-        parts = [self._round(x @ rank.wide(name)) for rank in self.ranks]
+        parts = [self._round(x @ rank.wide(name)) for rank, x in zip(self.ranks, normed, strict=True)]
         logits = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         out: np.ndarray = logits[:, : self.vocab_size].astype(np.float32)
         return out

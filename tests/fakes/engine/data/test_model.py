@@ -50,6 +50,26 @@ def test_ranks_of_different_updates_give_other_tokens():
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"]
+)
+def test_every_rank_norms_with_its_own_weights(name):
+    torn = model_of("qwen3", tp=2)
+    clean, _ = torn.forward(PROMPT)
+    full = f"model.layers.0.{name}.weight"
+    torn.ranks[1].load([(full, tiny_weights(tiny_config("qwen3"), 1)[full])])
+    assert not (torn.forward(PROMPT)[0] == clean).all()
+
+
+def test_the_last_norm_of_a_rank_touches_its_part_of_the_vocabulary_alone():
+    torn = model_of(tp=2)
+    clean, _ = torn.forward(PROMPT)
+    torn.ranks[1].load([("model.norm.weight", tiny_weights(tiny_config(), 1)["model.norm.weight"])])
+    logits, _ = torn.forward(PROMPT)
+    assert (logits[:, :256] == clean[:, :256]).all()
+    assert not (logits[:, 256:] == clean[:, 256:]).all()
+
+
 def test_kv_of_former_weights_gives_other_tokens():
     model = model_of()
     _, stale = model.forward(PROMPT[:-1])
