@@ -274,6 +274,11 @@ _MILES = _next(
     {
         "version": "sgl-project/sglang branch sglang-miles, 3003d70f, read at 00a2ca2e",
         "session": f"{_WU}:222-347@miles-00a2ca2e (asserts)",
+        "ready_route": f"{_HS}@miles-00a2ca2e (none)",
+        "get_weight_version": f"{_HS}@miles-00a2ca2e",
+        "model_info": f"{_HS}@miles-00a2ca2e",
+        "generate_gate": f"{_HS}@miles-00a2ca2e (none)",
+        "server_info_frontend": f"{_HS}@miles-00a2ca2e (none)",
         "selector": "managers/io_struct.py@miles-00a2ca2e",
         "group_missing": f"{_WU}@miles-00a2ca2e (caught)",
         "parallelism_info": "utils/weight_checker.py@miles-00a2ca2e",
