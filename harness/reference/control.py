@@ -16,7 +16,7 @@ from harness.reference.engines import (
     Weights,
     ask,
     raise_failed,
-    refused,
+    said_no,
 )
 from harness.reference.errors import DeadlineSpent, NeverIdle
 from harness.reference.profile import EngineProfile, PauseMode
@@ -93,12 +93,12 @@ class Control:
     def _begin(self, engines: Sequence[Engine], deadline: Deadline) -> Answers:
         timeout_s = deadline.work("begin")
         for e in engines:
-            e.session, e.end_was_sent, e.complete = Session.UNKNOWN, False, False
+            e.session, e.end_was_sent = Session.UNKNOWN, False
         answers = ask(engines, "begin_weight_update", {}, timeout_s)
         for e, outcome in answers:
             if outcome.ok:
                 e.session = Session.OPEN
-            elif refused(outcome):
+            elif said_no(outcome):
                 e.session = Session.CLOSED
         return answers
 
@@ -132,7 +132,7 @@ class Control:
         for (e, outcome), session in zip(answers, before, strict=True):
             if outcome.ok or NO_SESSION in outcome.text:
                 e.session = Session.CLOSED
-            elif refused(outcome):
+            elif said_no(outcome):
                 e.session = session
             if outcome.ok and e.complete:
                 e.weights = Weights.WHOLE

@@ -66,14 +66,8 @@ class Engine:
 
     @property
     def may_serve(self) -> bool:
-        """Whether traffic may be let in: weights, session and memory are known to be in order."""
-        return (
-            not self.lost
-            and self.weights is Weights.WHOLE
-            and self.session is Session.CLOSED
-            and self.tags_known
-            and not self.released
-        )
+        """Whether traffic may be let in: weights, session and memory are in order."""
+        return self.weights is Weights.WHOLE and self.session is Session.CLOSED and not self.released
 
     @property
     def why_not(self) -> str:
@@ -126,10 +120,8 @@ def ask(engines: Sequence[Engine], op: str, body: Any, timeout_s: float, *, meth
     return answers
 
 
-def refused(outcome: Outcome) -> bool:
-    """Whether the call certainly had no effect: never connected, or the engine said no. A 5xx says neither."""
-    if outcome.ending == "refused":
-        return True
+def said_no(outcome: Outcome) -> bool:
+    """Whether the engine declined, so that the call certainly had no effect. A 5xx does not say so."""
     return outcome.ending == "reply" and not outcome.ok and (outcome.status or 0) < 500
 
 

@@ -133,7 +133,7 @@ class TensorTransfer:
             source = engine.ranks[0]
             payload = error or (export.payload if export is not None else None)
             payloads = self.trainer.gather(rank, payload, dst=source, group=engine.ranks, timeout_s=self._meeting())
-            if rank == source and parcel is not None and error is None:
+            if rank == source and parcel is not None:
                 self._post(engine, parcel, payloads)
         except BaseException as e:
             return error or e

@@ -42,6 +42,7 @@ class ScriptedEngine:
     released: set[str] = field(default_factory=set)
     loaded: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     label: str = "default"
+    answers: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ops(self) -> list[str]:
@@ -105,6 +106,8 @@ class ScriptedEngine:
             for name in payloads[0].split(";")[1].split(","):
                 self.loaded[name] = tuple(payloads)
             self.label = body.get("weight_version", self.label)
+        elif op in self.answers:
+            return Outcome(ending="reply", status=200, body=self.answers[op])
         return OK
 
     def toggle(self, wanted: bool, message: str) -> Outcome:

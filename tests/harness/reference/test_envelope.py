@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from harness.errors import Unsupported
 from harness.reference.adapter import ReferenceSut
+from harness.reference.control import Control
+from harness.reference.deadline import Deadline
+from harness.reference.engines import Engine
 from harness.reference.errors import BadState, BrokenGather, CallFailed, DeadlineSpent, NeverIdle, NoEngines, Terminal
+from harness.reference.profile import EngineProfile
 from tests.harness.reference.fleet import Rig, state
 
 UPDATE = "update_weights_from_tensor"
@@ -207,6 +214,8 @@ def test_an_engine_that_is_found_gone_at_the_very_end_is_reported():
     rig.e[0].script["continue_generation", 1] = "die"
     failing(rig)
     assert rig.marker("ENGINE_LOST")["engine"] == "e0"
+    assert rig.names().count("ENGINE_LOST") == 1
+    assert rig.e[0].ops.count("continue_generation") <= 2
     assert not rig.e[1].paused
 
 
@@ -229,9 +238,10 @@ def test_resume_holds_a_torn_engine_until_a_complete_set_was_sent(how, nth):
     assert rig.e[0].ops.count(END) == 1
     assert rig.e[0].paused
     assert not rig.e[0].open
+    assert sut.reported_version() is None
     sut.refit(100)
     assert not rig.e[0].paused
-    assert rig.e[0].label == "v1"
+    assert rig.e[0].label == sut.reported_version() == "v1"
 
 
 def test_resume_continues_an_engine_that_got_everything_and_holds_the_other():
@@ -302,6 +312,7 @@ def test_a_resume_of_memory_without_a_yes_is_not_repeated_and_costs_the_engine(h
     assert caught.value.phase == "onload_kv"
     assert rig.e[0].ops.count("resume_memory_occupation") == 2
     assert rig.e[0].paused
+    assert rig.marker("ENGINE_LOST")["engine"] == "e0"
     assert not rig.e[1].paused
     assert not any(e.dead for e in rig.e)
 
@@ -427,6 +438,7 @@ def test_it_connects_once_per_incarnation():
     sut.refit(100)
     sut.refit(100)
     assert rig.e[0].ops.count("model_info") == 1
+    assert rig.names().count("GROUP_READY") == 1
     rig.e[0].incarnation = 1
     sut.refit(100)
     assert rig.e[0].ops.count("model_info") == 2
@@ -500,3 +512,149 @@ def test_a_missing_payload_of_a_rank_fails_everywhere_and_nothing_is_posted():
     assert UPDATE not in rig.e[0].ops
     assert rig.kit.live == []
     assert not rig.e[0].paused
+
+
+@pytest.mark.parametrize(
+    ("op", "phase"),
+    [
+        ("pause_generation", "pause"),
+        ("flush_cache", "flush"),
+        (BEGIN, "begin"),
+        (UPDATE, "transfer"),
+        (END, "end"),
+    ],
+)
+def test_the_failure_marker_names_the_phase(op, phase):
+    rig = Rig()
+    rig.e[0].script[op, 1] = "500 before"
+    failing(rig)
+    assert rig.marker("REFIT_FAILURE")["phase"] == phase
+    assert rig.marker("REFIT_FAILURE")["error_type"] == "CallFailed"
+
+
+def test_a_session_of_which_nothing_is_known_keeps_whole_weights_from_serving():
+    rig = Rig()
+    rig.e[0].script |= {(BEGIN, 1): "drop after", (END, 1): "drop before"}
+    sut, _ = failing(rig)
+    assert rig.e[0].paused
+    assert rig.marker("ENGINE_HELD")["reason"] == "its session is unknown"
+    sut.refit(100)
+    assert not rig.e[0].paused
+
+
+def test_quarantine_gives_such_an_engine_up():
+    rig = Rig(engines=2)
+    rig.e[0].script |= {(BEGIN, 1): "drop after", (END, 1): "drop before"}
+    failing(rig, policy="quarantine")
+    assert rig.marker("ENGINE_LOST")["reason"] == "whether its session is open is unknown"
+    assert "continue_generation" not in rig.e[0].ops
+    assert not rig.e[1].paused
+
+
+def test_a_leftover_session_that_cannot_be_closed_is_not_ended_again():
+    rig = Rig()
+    rig.e[0].open = True
+    rig.e[0].script[END, 1] = "drop before"
+    failing(rig)
+    assert rig.e[0].ops.count(END) == 1
+
+
+def test_an_engine_that_dies_while_memory_is_given_away_is_reported():
+    rig = Rig(engines=2)
+    rig.e[0].script["pause_generation", 1] = "die"
+    sut = client(rig)
+    with pytest.raises(CallFailed):
+        sut.phase("train")
+    assert rig.marker("ENGINE_LOST")["engine"] == "e0"
+    assert not rig.e[1].paused
+
+
+def test_a_release_that_fails_is_told_and_costs_the_engine():
+    rig = Rig(engines=2)
+    rig.e[0].script["release_memory_occupation", 1] = "500 after"
+    sut = client(rig)
+    with pytest.raises(CallFailed, match="release failed on e0"):
+        sut.phase("train")
+    assert rig.marker("ENGINE_LOST")["engine"] == "e0"
+
+
+def test_what_an_earlier_refit_completed_does_not_count_for_the_next():
+    rig = Rig(engines=2)
+    sut = client(rig, policy="terminal")
+    sut.refit(100)
+    sut.phase("train")
+    rig.e[1].script[BEGIN, 2] = "400 before"
+    with pytest.raises(CallFailed):
+        sut.refit(100)
+    assert "TERMINAL" not in rig.names()
+    assert all(e.paused and not e.open for e in rig.e)
+    sut.refit(100)
+    assert not any(e.paused for e in rig.e)
+
+
+def test_engines_with_a_cpu_backup_stay_paused_while_their_memory_is_away_and_are_whole_after_it():
+    rig = Rig(engines=2)
+    rig.fleet = replace(rig.fleet, options={"enable_weights_cpu_backup": True})
+    sut = client(rig)
+    sut.phase("train")
+    assert all(e.paused for e in rig.e)
+    rig.e[1].script[BEGIN, 1] = "400 before"
+    with pytest.raises(CallFailed):
+        sut.refit(100)
+    assert not any(e.paused for e in rig.e)
+
+
+def test_an_interrupt_while_giving_back_does_not_stop_giving_back():
+    rig = Rig()
+    sut = client(rig)
+    sut.phase("train")
+    rig.e[0].script[END, 1] = "interrupt"
+    with pytest.raises(KeyboardInterrupt):
+        sut.refit(100)
+    assert not rig.e[0].released
+    assert rig.names()[-2:] == ["OFFLOADED", "REFIT_FAILURE"]
+
+
+def test_a_lane_without_a_trainer_kit_is_unsupported():
+    rig = Rig()
+    with pytest.raises(Unsupported, match="trainer kit"):
+        ReferenceSut().setup(replace(rig.fleet, trainer=None))
+
+
+def test_the_policy_of_the_fleet_is_taken_unless_one_was_given():
+    rig = Rig()
+    rig.fleet = replace(rig.fleet, options={"policy": "terminal"})
+    assert client(rig).capabilities().policy == "terminal"
+    assert client(rig, policy="quarantine").capabilities().policy == "quarantine"
+
+
+@pytest.mark.parametrize(
+    ("meta", "version"),
+    [
+        ({"weight_version": "v2"}, "v2"),
+        ({"weight_version": "v3", "weight_versions": [{"version": "v1"}, {"version": "v2"}]}, "v2"),
+    ],
+)
+def test_a_rollout_is_labelled_by_the_engine_not_by_the_policy(meta, version):
+    rig = Rig()
+    sut = client(rig)
+    rig.e[0].answers["generate"] = {"output_ids": [5, 6], "meta_info": meta}
+    assert sut.rollout([1, 2], 2) == {"tokens": [5, 6], "version": version}
+
+
+def test_a_rollout_that_fails_says_so():
+    rig = Rig()
+    rig.e[0].script["generate", 1] = "500 before"
+    with pytest.raises(CallFailed, match="rollout failed on e0"):
+        client(rig).rollout([1], 1)
+
+
+def test_an_engine_that_never_confirmed_continue_still_counts_as_paused():
+    rig = Rig()
+    control = Control(rig.world.clock, EngineProfile.of("0.5.23"), "retract")
+    e = Engine(rig.e[0], (0,), 0, paused=True)
+    for nth in range(1, 50):
+        rig.e[0].script["continue_generation", nth] = "500 before"
+    with pytest.raises(CallFailed):
+        control.resume_generation([e], Deadline(rig.world.clock, 5))
+    assert e.paused

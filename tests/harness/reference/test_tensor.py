@@ -26,7 +26,7 @@ def producers(engine) -> list[list[int]]:
 
 def test_payload_i_comes_from_the_trainer_rank_on_the_gpu_of_engine_rank_i():
     rig = Rig(engines=2, tp=2)
-    client(rig).refit(100)
+    assert client(rig).refit(100).buckets == 3
     assert producers(rig.e[0]) == [[0, 1]] * 3
     assert producers(rig.e[1]) == [[2, 3]] * 3
 
@@ -102,10 +102,11 @@ def test_an_export_that_fails_on_one_rank_fails_on_all_and_hangs_none(rank):
     assert not any(e.open for e in rig.e)
 
 
+@pytest.mark.parametrize("how", ["400 before", "hang before"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_what_an_engine_says_to_its_source_every_rank_raises(nth):
+def test_what_an_engine_says_to_its_source_every_rank_raises(nth, how):
     rig = Rig(engines=2, tp=2, spare=1)
-    rig.e[1].script[UPDATE, nth] = "400 before"
+    rig.e[1].script[UPDATE, nth] = how
     sut = client(rig)
     raised: list[BaseException | None] = []
     run = rig.kit.run
@@ -116,7 +117,7 @@ def test_what_an_engine_says_to_its_source_every_rank_raises(nth):
         return results
 
     rig.kit.run = watched
-    with pytest.raises(CallFailed, match="scripted refusal"):
+    with pytest.raises(CallFailed, match="scripted refusal" if how == "400 before" else "timeout"):
         sut.refit(100)
     assert len(raised) == 5
     assert all(isinstance(r, CallFailed) and r.engine == "e1" for r in raised)
@@ -141,7 +142,8 @@ def test_the_error_of_an_exporting_rank_is_told_rather_than_its_missing_payload(
         sut.refit(100)
 
 
-def test_a_rank_that_never_comes_is_a_timeout_within_the_deadline():
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_rank_that_never_comes_is_a_timeout_within_the_deadline_unless_there_was_an_error_before(broken):
     rig = Rig(tp=2)
     sut = client(rig)
     gather = rig.kit.gather
@@ -157,7 +159,9 @@ def test_a_rank_that_never_comes_is_a_timeout_within_the_deadline():
         return [t.error or (t.result if t.done else TimeoutError(t.name)) for t in threads]
 
     rig.kit.run = bounded
-    with pytest.raises(TimeoutError):
+    if broken:
+        rig.kit.break_export[0] = RuntimeError("no memory")
+    with pytest.raises(RuntimeError if broken else TimeoutError):
         sut.refit(100)
     assert rig.world.now < 100
     assert not rig.e[0].paused
@@ -179,6 +183,7 @@ def test_every_tensor_travels_exactly_once_whatever_the_bucket_size(size):
 def test_a_bucket_closes_before_it_would_overflow_and_a_large_tensor_travels_alone():
     named = [(n, np.zeros(k, np.uint8)) for n, k in (("a", 3), ("b", 3), ("big", 99), ("c", 3))]
     assert [[n for n, _ in b] for b in buckets(named, 6)] == [["a", "b"], ["big"], ["c"]]
+    assert [[n for n, _ in b] for b in buckets(named[2:], 6)] == [["big"], ["c"]]
     with pytest.raises(ValueError, match="at least one byte"):
         list(buckets(named, 0))
 
