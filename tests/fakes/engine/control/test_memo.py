@@ -42,6 +42,7 @@ def test_stale_steps_are_never_remembered(monkeypatch: pytest.MonkeyPatch) -> No
     engine.generate(4)
     engine.update(seed=1, flush_cache=False)
     stale = engine.generate(4)
+    assert {key[1] for key in memo._entries} == {engine.named("serve")[0]["weights"]}, "only what the old weights made"
     engine.call("flush_cache")
     assert engine.generate(4) != stale
     assert engine.generate(4) == engine.expected(1, 4)
