@@ -43,9 +43,6 @@ MUTANTS = (
     ),
     table("base64-death-turned-into-400", "ERR-54", "0.5.12 refuses bad base64", "0.5.12.post1", base64="http400"),
     table(
-        "owner-of-the-version-moved", "VER-54", "the tokenizer owns the version", "0.5.23", version_owner="tokenizer"
-    ),
-    table(
         "queue-counts-while-paused",
         "CACHE-53",
         "a paused queue blocks the flush",
@@ -83,13 +80,6 @@ MUTANTS = (
         ReplaceExpr("payloads[rank]", "payloads[min(rank, len(payloads) - 1)]"),
     ),
     code(
-        "unknown-load-format-taken",
-        "ERR-58",
-        "any load_format is the default",
-        f"{UPDATER}._load",
-        ReplaceExpr("load_format in (None, 'flattened_bucket')", "True"),
-    ),
-    code(
         "flush-that-does-not-flush",
         "CACHE-5",
         "200, and the cache is kept",
@@ -112,8 +102,8 @@ MUTANTS = (
     ),
     code(
         "version-recorded-without-being-told",
-        "VER-52",
-        "an update without a version resets it",
+        "VER-56",
+        "an update without a version makes it the default again",
         f"{SCHEDULER}.record_version",
         Insert("version = version or 'default'"),
     ),
@@ -144,12 +134,5 @@ MUTANTS = (
         "an exception in the scheduler ends a call and nothing else",
         "fakes.engine.core:EngineCore._pump",
         Replace("self._crash, self._crashed_at = crash, now", "pass"),
-    ),
-    code(
-        "unpickler-opened",
-        "ERR-57",
-        "every global is admitted",
-        "fakes.engine.allowlist:AllowList.admits",
-        Body("return True"),
     ),
 )

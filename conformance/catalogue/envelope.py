@@ -125,21 +125,6 @@ MUTANTS = (
         Move('guards.hold("continue", ...)', after="control.pause(...)"),
     ),
     mutant(
-        "onload-outside-its-guard",
-        "MEM-71",
-        f"{REFIT}, D05",
-        "weights that cannot be onloaded leave the KV pool released",
-        Move('guards.hold("onload_kv", ...)', after="control.onload_weights(...)"),
-    ),
-    mutant(
-        "flush-after-the-buckets",
-        "CACHE-1",
-        f"{NIXL}, D11",
-        "what a flush has to prove is asked when everything was sent",
-        Drop("control.flush(...)"),
-        after_transfer("control.flush(engines, deadline)"),
-    ),
-    mutant(
         "kv-re-acquired-on-success-only",
         "MEM-71",
         f"{NIXL}, D12",
@@ -162,14 +147,6 @@ MUTANTS = (
         "an engine that took a part of an update is continued",
         ReplaceExpr("self.weights is Weights.WHOLE", "True"),
         target=f"{ENGINE}.may_serve",
-    ),
-    mutant(
-        "flush-once",
-        "CACHE-1",
-        "THUDM/slime#1953",
-        "the first refusal of a flush is an error",
-        Replace("if self.clock.now() + wait_s > until: ...", "raise_failed('flush', busy, NeverIdle)"),
-        target=f"{CONTROL}.flush",
     ),
     mutant(
         "flush-polled-without-waits",
@@ -219,13 +196,5 @@ MUTANTS = (
         "the reason is read from a key that SGLang does not send",
         ReplaceExpr("f'HTTP {outcome.status}: {outcome.text}'", "'unknown error'"),
         target="harness.reference.errors:CallFailed.__init__",
-    ),
-    mutant(
-        "dead-engine-pinned",
-        "PART-1",
-        f"{REFIT}, D36; NVIDIA-NeMo/RL#3944",
-        "what was known of a replaced engine is believed of the new one",
-        ReplaceExpr("known is None or known.incarnation != endpoint.incarnation", "known is None"),
-        target="harness.reference.engines:Roster.__call__",
     ),
 )

@@ -78,8 +78,9 @@ def summary(outcome: Outcome) -> list[str]:
 def _catalogue_line(r: Result, wide: int) -> str:
     mark = _MARK.get(r.verdict, "✗")
     by = r.rule or r.by
-    why = f"{by}: {r.detail}" if r.detail else by
-    return f"{mark} {r.id:{wide}} {','.join(r.breaks):22} {r.verdict:14} {why[:100]}"
+    why = " ".join((f"{by}: {r.detail}" if r.detail else by).split())
+    breaks = ",".join(r.breaks) if len(r.breaks) < 4 else f"{r.breaks[0]} and {len(r.breaks) - 1} more"
+    return f"{mark} {r.id:{wide}} {breaks:22} {r.verdict:14} {why[:100]}"
 
 
 def _by_module(results: Sequence[Result]) -> list[str]:
