@@ -258,6 +258,7 @@ def test_quarantine_sends_nothing_more_to_a_torn_engine():
     sut, _ = failing(rig, policy="quarantine")
     assert rig.e[1].ops[-1] == UPDATE
     assert rig.marker("ENGINE_LOST")["engine"] == "e1"
+    assert rig.names().count("ENGINE_LOST") == 1
     assert not rig.e[0].paused
     before = list(rig.e[1].log)
     assert sut.refit(100).detail == "without e1"
