@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SHM = Path("/dev/shm")
-_MAPPED = re.compile(r"/dev/shm/(\S+)")
+# A line of /proc/PID/maps: address, permissions, offset, device, inode, path.
+_MAPPED = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 # Semaphores and blocks of multiprocessing, storages of torch, load figures of SGLang: nothing else is ours to remove.
-_OURS = re.compile(r"sem\.mp-|psm_|torch_|sglang_")
+_OURS = re.compile(r"sem\.mp-|psm_|torch_|sglang_|sgl_")
 
 
 def group_pids(leader: int) -> set[int]:
@@ -40,12 +41,20 @@ def wait_gone(leader: int, timeout_s: float) -> bool:
 
 
 def mapped(pids: Iterable[int]) -> set[str]:
-    """The names in /dev/shm that these live processes have mapped."""
-    names: set[str] = set()
+    """The names in /dev/shm that these live processes have mapped.
+
+    By inode: a semaphore is mapped under the temporary name that it had before it was linked to its own.
+    """
+    inodes: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            names.update(_MAPPED.findall(Path(f"/proc/{pid}/maps").read_text()))
-    return {name for name in names if _OURS.match(name)}
+            inodes.update(int(inode) for inode in _MAPPED.findall(Path(f"/proc/{pid}/maps").read_text()))
+    names = set()
+    for path in SHM.iterdir():
+        with contextlib.suppress(OSError):
+            if _OURS.match(path.name) and path.stat().st_ino in inodes:
+                names.add(path.name)
+    return names
 
 
 def remove(names: Iterable[str], pids: Iterable[int]) -> list[str]:

@@ -53,7 +53,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def child():
     block = shared_memory.SharedMemory(create=True, size=64)
-    print("BLOCK", block.name, flush=True)
+    semaphore = multiprocessing.get_context("spawn").Semaphore()
+    print("BLOCK", block.name, semaphore._semlock.name.lstrip("/"), flush=True)
     signal.pause()
 
 

@@ -22,13 +22,13 @@ def group_of(server):
     return server._process.pid
 
 
-def block_of(server):
-    """The shared memory that the stub's child made."""
+def blocks_of(server):
+    """The shared memory and the semaphore that the stub's child made."""
     until = time.monotonic() + 10
     while time.monotonic() < until:
-        found = re.search(r"BLOCK (\S+)", server.log_text())
+        found = re.search(r"BLOCK (\S+) (\S+)", server.log_text())
         if found:
-            return Path("/dev/shm") / found[1]
+            return [Path("/dev/shm") / found[1], Path(f"/dev/shm/sem.{found[2]}")]
     raise AssertionError(server.log_text())
 
 
@@ -45,19 +45,19 @@ def test_a_started_server_serves_and_a_stopped_one_refuses(server):
 
 def test_stopping_ends_the_whole_group_and_its_shared_memory(server):
     server.start()
-    block, group = block_of(server), group_of(server)
-    assert block.exists()
+    blocks, group = blocks_of(server), group_of(server)
+    assert all(block.exists() for block in blocks)
     assert len(shared_memory.group_pids(group)) >= 2
 
     server.stop()
 
     assert shared_memory.group_pids(group) == set()
-    assert not block.exists()
+    assert not any(block.exists() for block in blocks)
 
 
 def test_a_death_is_told_with_its_cause_and_cleaned_up(server):
     server.start()
-    block = block_of(server)
+    blocks = blocks_of(server)
     server._note_resources()  # what is mapped at the ready line does not include the stub's late child
 
     outcome = server.client.request("GET", "die")
@@ -68,7 +68,7 @@ def test_a_death_is_told_with_its_cause_and_cleaned_up(server):
     assert server.cause_of_death() == "IndexError: list index out of range"
     assert server.client.request("GET", "model_info").ending == "refused"
     server.stop()
-    assert not block.exists()
+    assert not any(block.exists() for block in blocks)
 
 
 def test_a_restart_is_a_new_incarnation_with_a_log_of_its_own(server):
