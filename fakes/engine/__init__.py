@@ -1,1 +1,1 @@
-"""The simulated SGLang as executable state: `core.EngineCore` and what it is made of. No socket, file, thread or clock."""
+"""The simulated SGLang as executable state: `core.EngineCore` and its parts. No socket, file, thread or clock."""
