@@ -42,14 +42,30 @@ def exports(history: History) -> list[Export]:
     return out
 
 
-def made_for(history: History) -> dict[str, tuple[str, int]]:
-    """Payload digest -> the engine and tp rank that its producer made it for, where the trainer said so."""
-    out: dict[str, tuple[str, int]] = {}
+@dataclass(frozen=True)
+class Origin:
+    """Who made a payload: the trainer rank, and the engine and tp rank that it was made for."""
+
+    rank: int
+    engine: str
+    tp_rank: int
+
+
+def origins(history: History) -> dict[str, Origin]:
+    """Payload digest -> its origin, where the trainer said so and it was made for one consumer."""
+    out: dict[str, Origin] = {}
     for note in history.trainer("export"):
         consumers = note.get("consumers", ())
         if len(consumers) == 1:
-            out[str(note.get("sha256"))] = (str(consumers[0][0]), int(consumers[0][1]))
+            out[str(note.get("sha256"))] = Origin(note.rank, str(consumers[0][0]), int(consumers[0][1]))
     return out
+
+
+def gpus_of(history: History, engine: str) -> tuple[int, ...]:
+    """The GPU of each tp rank of an engine, where the harness says so (fact `engine`); trainer rank r holds GPU r."""
+    for note in history.facts("engine", source="harness", engine=engine):
+        return tuple(note.get("gpus", ()))
+    return ()
 
 
 def _by_export(history: History, name: str) -> dict[int, list[Note]]:

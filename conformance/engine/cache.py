@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, ask, begin, bucket, end, know, load, running
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, bucket, end, know, load, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/cache")
 
 
-@scenarios.add("CACHE-5", "CACHE-51", "CACHE-62", relation=NOT_RUN)
+@scenarios.add("CACHE-5", "CACHE-51", "CACHE-62", relation=VALIDATED)
 def idle(bench: Bench) -> None:
     """By POST and by GET, with a warm prompt; then with a negative timeout."""
     e = bench.e0
@@ -23,7 +23,7 @@ def idle(bench: Bench) -> None:
     e.call("flush_cache", query={"timeout": "-1"})
 
 
-@scenarios.add("CACHE-52", "CACHE-61", relation=NOT_RUN)
+@scenarios.add("CACHE-52", "CACHE-61", relation=VALIDATED)
 def while_one_runs(bench: Bench) -> None:
     """At once, and with a short timeout."""
     e = bench.e0
@@ -42,25 +42,25 @@ def _while_held(bench: Bench, mode: str) -> None:
     request.result(60.0)
 
 
-@scenarios.add("CACHE-53", "CACHE-54", relation=NOT_RUN)
+@scenarios.add("CACHE-53", "CACHE-54", relation=VALIDATED)
 def under_retract(bench: Bench) -> None:
     """With one request back in the queue."""
     _while_held(bench, "retract")
 
 
-@scenarios.add("CACHE-55", relation=NOT_RUN)
+@scenarios.add("CACHE-55", relation=VALIDATED)
 def under_in_place(bench: Bench) -> None:
     """With one request frozen."""
     _while_held(bench, "in_place")
 
 
-@scenarios.add("CACHE-56", relation=NOT_RUN)
+@scenarios.add("CACHE-56", relation=VALIDATED)
 def under_abort(bench: Bench) -> None:
     """After one request was aborted."""
     _while_held(bench, "abort")
 
 
-@scenarios.add("CACHE-5", "CACHE-57", "CACHE-58", relation=NOT_RUN)
+@scenarios.add("CACHE-5", "CACHE-57", "CACHE-58", relation=VALIDATED)
 def stale_and_flushed(bench: Bench) -> None:
     """A warm prompt after an update without flush, after a flush, and after an update that flushes."""
     e = bench.e0
@@ -91,7 +91,7 @@ def _flushing_update_in_place(bench: Bench) -> None:
     request.result(60.0)
 
 
-@scenarios.add("CACHE-59", relation=NOT_RUN, versions=">=0.5.22")
+@scenarios.add("CACHE-59", relation=VALIDATED, versions=">=0.5.22")
 def a_flushing_update_on_frozen_requests(bench: Bench) -> None:
     """Refused, with the weights in."""
     _flushing_update_in_place(bench)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from conformance.engine.steps import BUCKET, NOT_RUN, ask, begin, end, push
+from conformance.engine.steps import BUCKET, NOT_RUN, VALIDATED, ask, begin, end, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -14,7 +14,7 @@ FORBIDDEN = base64.b64encode(b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85
 NO_PICKLE = base64.b64encode(b"hello world").decode()
 
 
-@scenarios.add("ERR-52", "ERR-55", relation=NOT_RUN)
+@scenarios.add("ERR-52", "ERR-55", relation=VALIDATED)
 def bodies_routes_and_methods(bench: Bench) -> None:
     """A missing field, an unknown route, a method that is not offered."""
     e = bench.e0
@@ -25,7 +25,7 @@ def bodies_routes_and_methods(bench: Bench) -> None:
     e.call("pause_generation", method="GET")
 
 
-@scenarios.add("ERR-53", relation=NOT_RUN, versions=">=0.5.17 || miles")
+@scenarios.add("ERR-53", relation=VALIDATED, versions=">=0.5.17 || miles")
 def not_base64(bench: Bench) -> None:
     """Refused at the door; the session that was open is still open."""
     e = bench.e0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import BUCKET, NOT_RUN, begin, bucket, end, running
+from conformance.engine.steps import BUCKET, VALIDATED, begin, bucket, end, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/lock")
 
 
-@scenarios.add("LOCK-51", "LOCK-53", "LOCK-54", relation=NOT_RUN)
+@scenarios.add("LOCK-51", "LOCK-53", "LOCK-54", relation=VALIDATED)
 def an_update_while_one_runs(bench: Bench) -> None:
     """The update waits; meanwhile a flush and an info are asked, and a late request arrives."""
     e = bench.e0
@@ -29,7 +29,7 @@ def an_update_while_one_runs(bench: Bench) -> None:
     end(bench, e)
 
 
-@scenarios.add("LOCK-52", relation=NOT_RUN)
+@scenarios.add("LOCK-52", relation=VALIDATED)
 def an_update_under_a_pause(bench: Bench) -> None:
     """Retract and in_place; the held request goes on afterwards."""
     e = bench.e0

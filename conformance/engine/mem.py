@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, ask, running
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -11,7 +11,7 @@ scenarios = ScenarioList("engine/mem")
 RELEASE, RESUME = "release_memory_occupation", "resume_memory_occupation"
 
 
-@scenarios.add("MEM-51", "MEM-52", "MEM-55", relation=NOT_RUN)
+@scenarios.add("MEM-51", "MEM-52", "MEM-55", relation=VALIDATED)
 def release_and_resume(bench: Bench) -> None:
     """All tags, twice; back; some tags; an unknown one."""
     e = bench.e0
@@ -26,7 +26,7 @@ def release_and_resume(bench: Bench) -> None:
     e.call(RESUME, {"tags": ["bogus"]})
 
 
-@scenarios.add("MEM-56", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("MEM-56", relation=VALIDATED, versions=">=0.5.21")
 def a_session_while_weights_are_released(bench: Bench) -> None:
     """Begin and end, nothing sent."""
     e = bench.e0
@@ -37,7 +37,7 @@ def a_session_while_weights_are_released(bench: Bench) -> None:
     e.call(RESUME, {"tags": ["weights"]})
 
 
-@scenarios.add("MEM-59", relation=NOT_RUN)
+@scenarios.add("MEM-59", relation=VALIDATED)
 def releasing_kv_drops_the_cache(bench: Bench) -> None:
     """A warm prompt, before and after."""
     e = bench.e0
@@ -68,7 +68,7 @@ def release_while_one_runs(bench: Bench) -> None:
     request.result(60.0)
 
 
-@scenarios.add("MEM-57", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("MEM-57", relation=VALIDATED, versions=">=0.5.21")
 def release_with_a_queue(bench: Bench) -> None:
     """Paused by retract; the queued request goes on after resume and continue."""
     e = bench.e0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.engine.steps import NOT_RUN, ask, device_names, know, push
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, device_names, know, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -12,7 +12,7 @@ scenarios = ScenarioList("engine/name")
 NORM = "model.norm.weight"
 
 
-@scenarios.add("NAME-51", "NAME-57", relation=NOT_RUN)
+@scenarios.add("NAME-51", "NAME-57", relation=VALIDATED)
 def unknown_and_no_names(bench: Bench) -> None:
     """A tensor of a module that does not exist; then no tensor at all."""
     e = bench.e0
@@ -33,7 +33,7 @@ def unknown_name_under_direct(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("NAME-53", relation=NOT_RUN)
+@scenarios.add("NAME-53", relation=VALIDATED)
 def half_of_a_set(bench: Bench) -> None:
     """Every other tensor."""
     e = bench.e0
@@ -43,7 +43,7 @@ def half_of_a_set(bench: Bench) -> None:
     ask(bench, e, "half")
 
 
-@scenarios.add("NAME-54", "NAME-56", relation=NOT_RUN)
+@scenarios.add("NAME-54", "NAME-56", relation=VALIDATED)
 def other_dtypes(bench: Bench) -> None:
     """All as float32; then norms as float32 among the others."""
     e = bench.e0
@@ -64,7 +64,7 @@ def a_norm_of_three(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("NAME-58", relation=NOT_RUN)
+@scenarios.add("NAME-58", relation=VALIDATED)
 def device_names_under_direct(bench: Bench) -> None:
     """Fused names and local shards, a set of its own for every rank."""
     e = bench.e0

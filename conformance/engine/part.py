@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from conformance.engine.steps import NOT_RUN, ask, know, push
+from conformance.engine.steps import VALIDATED, ask, know, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/part")
 
 
-@scenarios.add("PART-51", "PART-52", relation=NOT_RUN)
+@scenarios.add("PART-51", "PART-52", relation=VALIDATED)
 def half_then_whole(bench: Bench) -> None:
     """The first half stays; the whole set heals."""
     e = bench.e0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.engine.steps import NOT_RUN, ask, bucket, know, load
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, bucket, know, load
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -10,7 +10,7 @@ scenarios = ScenarioList("engine/sess")
 SESSIONS = ">=0.5.21 || miles"
 
 
-@scenarios.add("SESS-51", "VER-52", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("SESS-51", "VER-52", relation=VALIDATED, versions=">=0.5.21")
 def update_outside_a_session(bench: Bench) -> None:
     """Refused, and the answers stay what they were."""
     e = bench.e0
@@ -21,7 +21,7 @@ def update_outside_a_session(bench: Bench) -> None:
     ask(bench, e, "outside")
 
 
-@scenarios.add("SESS-52", "SESS-53", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("SESS-52", "SESS-53", relation=VALIDATED, versions=">=0.5.21")
 def begin_twice_and_end_twice(bench: Bench) -> None:
     """The second of each is refused; the session of the first goes on."""
     e = bench.e0
@@ -56,7 +56,7 @@ def the_asserting_build(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("SESS-56", relation=NOT_RUN, versions=SESSIONS)
+@scenarios.add("SESS-56", relation=VALIDATED, versions=SESSIONS)
 def a_bucket_is_visible_before_the_end(bench: Bench) -> None:
     """Asked before the bucket and after it, inside the session."""
     e = bench.e0
@@ -67,7 +67,7 @@ def a_bucket_is_visible_before_the_end(bench: Bench) -> None:
     e.call("end_weight_update", {})
 
 
-@scenarios.add("SESS-57", relation=NOT_RUN, versions=SESSIONS)
+@scenarios.add("SESS-57", relation=VALIDATED, versions=SESSIONS)
 def an_empty_session(bench: Bench) -> None:
     """Begun and ended, with nothing in between."""
     e = bench.e0
@@ -77,7 +77,7 @@ def an_empty_session(bench: Bench) -> None:
     ask(bench, e, "empty")
 
 
-@scenarios.add("SESS-58", relation=NOT_RUN, versions=SESSIONS)
+@scenarios.add("SESS-58", relation=VALIDATED, versions=SESSIONS)
 def no_body(bench: Bench) -> None:
     """Begin and end without a body, then a whole session."""
     e = bench.e0

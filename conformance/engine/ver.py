@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, ask, begin, bucket, end, load, running
+from conformance.engine.steps import VALIDATED, ask, begin, bucket, end, load, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/ver")
 
 
-@scenarios.add("VER-51", "VER-52", "VER-56", relation=NOT_RUN)
+@scenarios.add("VER-51", "VER-52", "VER-56", relation=VALIDATED)
 def labels(bench: Bench) -> None:
     """A named update, looked at inside its session and after; then one without a name."""
     e = bench.e0
@@ -25,7 +25,7 @@ def labels(bench: Bench) -> None:
     ask(bench, e, "unlabelled")
 
 
-@scenarios.add("VER-53", relation=NOT_RUN)
+@scenarios.add("VER-53", relation=VALIDATED)
 def publication(bench: Bench) -> None:
     """While one request runs: with the default, and with abort_all_requests false."""
     e = bench.e0
@@ -37,7 +37,7 @@ def publication(bench: Bench) -> None:
     second.result(60.0)
 
 
-@scenarios.add("VER-54", "VER-55", relation=NOT_RUN)
+@scenarios.add("VER-54", "VER-55", relation=VALIDATED)
 def a_generation_across_an_update(bench: Bench) -> None:
     """Frozen in place, updated without flush under another version, continued."""
     e = bench.e0
@@ -51,7 +51,7 @@ def a_generation_across_an_update(bench: Bench) -> None:
     request.result(60.0)
 
 
-@scenarios.add("VER-57", "VER-58", relation=NOT_RUN)
+@scenarios.add("VER-57", "VER-58", relation=VALIDATED)
 def old_routes(bench: Bench) -> None:
     """Where trainers used to look."""
     bench.e0.call("get_weight_version", method="GET")

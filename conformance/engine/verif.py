@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from conformance.engine.steps import NOT_RUN, ask, know, load, push
+from conformance.engine.steps import VALIDATED, ask, know, load, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/verif")
 
 
-@scenarios.add("VERIF-51", relation=NOT_RUN)
+@scenarios.add("VERIF-51", relation=VALIDATED)
 def an_unknown_action(bench: Bench) -> None:
     """Refused, and the engine lives."""
     bench.e0.call("weights_checker", {"action": "bogus"})
     bench.e0.call("model_info", method="GET")
 
 
-@scenarios.add("VERIF-52", relation=NOT_RUN, versions=">=0.5.23")
+@scenarios.add("VERIF-52", relation=VALIDATED, versions=">=0.5.23")
 def checksums(bench: Bench) -> None:
     """Of one set, of another, of the first again."""
     e = bench.e0
@@ -25,7 +25,7 @@ def checksums(bench: Bench) -> None:
         e.call("weights_checker", {"action": "checksum"})
 
 
-@scenarios.add("VERIF-53", relation=NOT_RUN)
+@scenarios.add("VERIF-53", relation=VALIDATED)
 def by_name(bench: Bench) -> None:
     """A norm, a part of a fused matrix, and a name that does not exist."""
     e = bench.e0
@@ -49,7 +49,7 @@ def _leave_out_each(bench: Bench, shape: str, tied: bool = False) -> None:
         ask(bench, e, "omitted")
 
 
-@scenarios.add("VERIF-2", relation=NOT_RUN)
+@scenarios.add("VERIF-2", relation=VALIDATED)
 def leave_out_each_tensor_of_llama(bench: Bench) -> None:
     """Untied head, no biases."""
     _leave_out_each(bench, "llama")

@@ -66,7 +66,13 @@ def end_is_lost(bench: Bench) -> None:
     fail_then_heal(bench, "e0:end_weight_update#1:before:drop")
 
 
-@scenarios.add("VERIF-1", "PART-1", "VER-4", relation=NOT_RUN)
+@scenarios.add("VERIF-1", "PART-1", "ERR-1", "SESS-3", relation=PAIR, lanes=["fake", "http"])
+def one_of_two_dies(bench: Bench) -> None:
+    """In the middle of a refit; its next incarnation takes part in the one after."""
+    fail_then_heal(bench, f"e1:{BUCKET}#1:before:die", engines=2)
+
+
+@scenarios.add("VERIF-1", "VER-4", relation=NOT_RUN)
 def an_engine_is_replaced(bench: Bench) -> None:
     """Killed between two refits; its next incarnation comes up with the weights that it was launched with."""
     (e,) = prepare(bench, 1)

@@ -29,7 +29,7 @@ def release_and_refit(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
-@scenarios.add("MEM-71", "MEM-1", "PAUSE-1", "ERR-1", relation=NOT_RUN)
+@scenarios.add("MEM-71", "MEM-1", "ERR-1", relation=NOT_RUN)
 def the_onload_fails(bench: Bench) -> None:
     """Weights are not given memory again; after that failure comes a good refit."""
     handles = prepare(bench, 1)
@@ -40,6 +40,16 @@ def the_onload_fails(bench: Bench) -> None:
     restart_dead(handles)
     bench.refit(2)
     question(bench, handles, "fresh-2")
+
+
+@scenarios.add("MEM-71", "MEM-1", relation="fake only: a second real server does not fit", lanes=["fake", "http"])
+def the_onload_fails_on_one_of_two(bench: Bench) -> None:
+    """The other one gets all of its memory back."""
+    handles = prepare(bench, 2)
+    _train(bench)
+    bench.fault("e1:resume_memory_occupation#1:before:status400")
+    bench.refit(1)
+    question(bench, handles, "fresh-1")
 
 
 @scenarios.add("MEM-71", "MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=NOT_RUN)

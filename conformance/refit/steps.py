@@ -16,8 +16,12 @@ PATIENCE_S = 5.0  # for an answer from an engine that may be paused for good
 
 def fleet(bench: Bench, engines: Sequence[EngineHandle], *labels: str, seeds: Sequence[int] = SEEDS) -> None:
     """Note the size of each engine and the truth of the prompts, and set the client up."""
+    first = 0
     for engine in engines:
-        bench.note("engine", engine, tp=engine.spec.tp)
+        dealt = tuple(range(first, first + engine.spec.tp))
+        first += engine.spec.tp
+        gpus = getattr(bench, "gpus", {}).get(engine.name, dealt)
+        bench.note("engine", engine, tp=engine.spec.tp, gpus=list(gpus))
         know(bench, engine, *labels, seeds=seeds)
     assert bench.sut is not None
 

@@ -103,13 +103,22 @@ def _waits(part: Part, history: History) -> Finding | bool:
     if len(flushes_) > 4 * elapsed + 6:
         return "polls at a bounded rate", f"{len(flushes_)} polls in {elapsed:.2f} s", str(flushes_[-1])
     if not flushes_[-1].ok:
-        after = [c for c in part.buckets if c.pos > flushes_[-1].pos]
-        if after:
-            return "no bucket after a flush that was never granted", "a bucket", str(after[0])
+        if part.buckets:
+            return "no bucket where no flush is granted", "a bucket", str(part.buckets[0])
+        patience = min(1.0, 0.1 * float(part.refit.data.get("deadline_s", 60.0)))
+        if part.refit.ok is False and _only_refused(part, history) and flushes_[-1].end_t - refused[0].t < patience:
+            told = f"given up {flushes_[-1].end_t - refused[0].t:.3f} s after the first refusal"
+            return f"asked again for {patience:g} s at least", told, str(flushes_[-1])
         if part.refit.ok or refused[-1].message.strip() not in part.refit.error:
             told = "success" if part.refit.ok else part.refit.error[:160]
             return f"a failure that says {refused[-1].message.strip()!r}", told, part.where
     return None
+
+
+def _only_refused(part: Part, history: History) -> bool:
+    """Whether nothing went wrong in this refit, on any engine, but flushes that were refused."""
+    failed = [c for c in history.during(part.refit).calls(origin="sut") if not c.ok]
+    return all(c.op == "flush_cache" and c.status == 400 for c in failed)
 
 
 def _no_flush_on_busy(call: Call, state: State, history: History) -> Finding | bool:

@@ -11,7 +11,14 @@ from harness.history import History
 from harness.rules import Verdict, held
 
 HS = "entrypoints/http_server.py"
-CRITICAL = ("begin_weight_update", BUCKET, "end_weight_update", "flush_cache", "pause_generation")
+CRITICAL = (
+    "begin_weight_update",
+    BUCKET,
+    "end_weight_update",
+    "flush_cache",
+    "pause_generation",
+    "resume_memory_occupation",
+)
 
 
 def _death_is_final(history: History) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.content import content
-from conformance.exports import made_for
+from conformance.exports import gpus_of, origins
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives
 from conformance.refits import Finding, Part, each_part, parts
@@ -28,16 +28,21 @@ def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, and the engine's answers are those of the weights."""
     if tp(history, part.engine) < 2 or not part.buckets:
         return False
-    known = made_for(history)
+    known, gpus = origins(history), gpus_of(history, part.engine)
     told = False
     for call in part.buckets:
         for position, payload in enumerate(payloads(call)):
-            meant = known.get(payload)
-            told = told or meant is not None
-            if meant not in (None, (part.engine, position)):
-                assert meant is not None
-                actual = f"payload[{position}] was made for {meant[0]} tp rank {meant[1]}"
-                return f"payload[{position}] from the producer of {part.engine} tp rank {position}", actual, str(call)
+            origin = known.get(payload)
+            if origin is None:
+                continue
+            told = True
+            right = f"payload[{position}] from the producer of {part.engine} tp rank {position}"
+            if (origin.engine, origin.tp_rank) != (part.engine, position):
+                actual = f"payload[{position}] was made for {origin.engine} tp rank {origin.tp_rank}"
+                return right, actual, str(call)
+            if position < len(gpus) and origin.rank != gpus[position]:
+                actual = f"payload[{position}] came from rank {origin.rank}, not from GPU {gpus[position]}"
+                return right, actual, str(call)
     found = content(part, history)
     return found if found is not False else None if told else False
 

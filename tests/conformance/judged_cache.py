@@ -42,6 +42,20 @@ def never_idle_keeps_the_reason() -> Tape:
     return refused_flushes(3, 0.5, then_ok=False, error=f"flush failed on e0: HTTP 400: {REFUSED}")
 
 
+@breaks("CACHE-1", "given up 0.010 s after")
+def gives_up_at_once() -> Tape:
+    return refused_flushes(1, 0.5, then_ok=False, error=f"flush failed on e0: HTTP 400: {REFUSED}")
+
+
+@breaks("CACHE-1", "a bucket")
+def flushes_after_the_buckets() -> Tape:
+    tape = Tape()
+    with tape.refit(error=REFUSED):
+        tape.bucket()
+        flush(tape, False, origin="sut")
+    return tape
+
+
 @breaks("CACHE-1", "between two polls")
 def hammers() -> Tape:
     return refused_flushes(3, 0.002, then_ok=True)
@@ -54,7 +68,7 @@ def polls_too_often() -> Tape:
 
 @breaks("CACHE-1", "no reason")
 def loses_the_reason() -> Tape:
-    return refused_flushes(2, 0.5, then_ok=False, error="no reason")
+    return refused_flushes(4, 0.5, then_ok=False, error="no reason")
 
 
 @breaks("CACHE-1", "a bucket")

@@ -46,6 +46,16 @@ def transposed_but_harmless() -> Tape:
     return refit("b", "a", tokens=B)
 
 
+@breaks("RANK-1", "came from rank 0, not from GPU 1")
+def from_another_gpu() -> Tape:
+    tape = Tape(tp=2)
+    tape.fact("engine", tp=2, gpus=[1, 0])
+    with tape.refit(seed=1):
+        exported(tape, ("a", "e0", 0), ("b", "e0", 1))
+        tape.bucket(("a", "b"))
+    return tape
+
+
 @breaks("RANK-1", "of no set")
 def transposed_and_wrong() -> Tape:
     return refit("x", "y", tokens=[9, 9])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.exports import exports, made_for
+from conformance.exports import Origin, exports, origins
 from conformance.refits import fleet_parts, parts, quarantined, set_aside
 from conformance.tokens import same
 from conformance.view import State, acted, died, payloads, state_at, states, tp
@@ -153,4 +153,4 @@ def test_exports_are_found_with_the_update_that_carried_them() -> None:
     (export,) = exports(tape.history)
     assert export.call is not None
     assert (len(export.released), len(export.gone)) == (1, 1)
-    assert made_for(tape.history) == {"p0": ("e0", 0)}
+    assert origins(tape.history) == {"p0": Origin(0, "e0", 0)}
