@@ -1,0 +1,26 @@
+"""Everything under real_runs can be imported where there is neither SGLang nor torch."""
+
+import subprocess
+import sys
+
+CODE = """
+import pkgutil, sys, importlib, real_runs
+for found in pkgutil.walk_packages(real_runs.__path__, "real_runs."):
+    if found.name != "real_runs.minder":
+        importlib.import_module(found.name)
+assert len([m for m in sys.modules if m.startswith("real_runs.")]) > 25
+heavy = {"torch", "sglang", "fastapi", "ray", "transformers"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_no_module_imports_torch_or_sglang():
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_shim_changes_nothing():
+    code = "import sys; b = list(sys.meta_path); import real_runs.refitcheck_sglang_shim; assert sys.meta_path == b"
+
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
