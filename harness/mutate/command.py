@@ -202,12 +202,14 @@ def _session(
 def _write(request: Request, outcome: Outcome) -> None:
     if request.report is None:
         return
-    from harness import suites
     from harness.mutate import report
 
     texts: dict[str, str] = {}
     if outcome.rules:
-        texts = {rule.id: rule.text for rule in suites.load_book().rules.values() if rule.id in outcome.rules}
+        from harness.mutate.rule_checks import book_with
+
+        book = book_with(request.rule_files)
+        texts = {rule.id: rule.text for rule in book.rules.values() if rule.id in outcome.rules}
     written = report.write(outcome, request.report, rules=texts, title="refitcheck mutants")
     _say("written: " + " ".join(str(path) for path in written))
 
