@@ -149,12 +149,12 @@ def _quoted(call: Call, text: str) -> bool:
 
 
 def next_refit_succeeds(r: Reading, clean: Reading) -> Iterator[Broken]:
-    """After a failed refit a fault-free one succeeds, unless the client is terminal."""
+    """After a failed refit a fault-free one succeeds, unless the client is terminal or has no engine left."""
     del clean
     if r.terminal or any(r.last_fault_pos > refit.pos for refit in r.refits[1:]):
         return
     for refit in r.refits[1:]:
-        if not refit.ok:
+        if not refit.ok and (r.serving_at(refit.pos) or r.replaced):
             yield Broken("next_refit_succeeds", f"{refit.error_type}: {refit.error}", f"refit {refit.version}")
 
 

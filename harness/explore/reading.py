@@ -72,9 +72,17 @@ class Reading:
     # -- who is still there -----------------------------------------------------------------------------------------
 
     @cached_property
+    def policy(self) -> str:
+        """The policy that the run declared."""
+        return str(self.history.header.meta.get("policy", ""))
+
+    @cached_property
     def terminal(self) -> bool:
-        """Whether the client said that it will not go on."""
-        return bool(self.history.trainer("TERMINAL"))
+        """Whether the client will not go on: it said so, or that is its policy and its later refits sent nothing."""
+        if self.history.trainer("TERMINAL"):
+            return True
+        failed = [r for r in self.refits if r.ok is False]
+        return self.policy == "terminal" and bool(failed) and not self._controls(after=failed[0].end_pos)
 
     @cached_property
     def last_fault_pos(self) -> int:
@@ -84,8 +92,20 @@ class Reading:
     def given_up_at(self, engine: Incarnation) -> int | None:
         """Where the client gave this life up, if it did."""
         lost = self.history.trainer("ENGINE_LOST", engine=engine.name, incarnation=engine.number)
-        ends = self.history.trainer("TERMINAL")
-        return min((n.pos for n in (*lost, *ends)), default=None)
+        said = [n.pos for n in (*lost, *self.history.trainer("TERMINAL"))]
+        return min((*said, *self._silently_given_up(engine)), default=None)
+
+    def _silently_given_up(self, engine: Incarnation) -> list[int]:
+        """Under quarantine and terminal a client need not say it: it is enough that it never calls the engine again."""
+        if self.policy not in ("quarantine", "terminal"):
+            return []
+        failed = [r.end_pos for r in self.refits if r.ok is False]
+        return [pos for pos in failed if not self._controls(after=pos, engine=engine)][:1]
+
+    def _controls(self, *, after: int, engine: Incarnation | None = None) -> list[Call]:
+        """The client's calls after a place, its own generations aside."""
+        calls = self.history.calls(origin="sut") if engine is None else self.sut_calls(engine)
+        return [c for c in calls if c.pos > after and c.op != "generate"]
 
     def died_at(self, engine: Incarnation) -> int | None:
         """Where this life ended, as far as is known: told by the core, or a call that was refused."""
@@ -105,6 +125,12 @@ class Reading:
 
     def _first_call(self, engine: Incarnation) -> int:
         return self.history.calls(engine=engine.name, incarnation=engine.number)[0].pos
+
+    @cached_property
+    def replaced(self) -> frozenset[str]:
+        """Names of engines that had more than one life."""
+        names = [i.name for i in self.incarnations]
+        return frozenset(name for name in names if names.count(name) > 1)
 
     # -- states -----------------------------------------------------------------------------------------------------
 

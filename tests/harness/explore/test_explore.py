@@ -6,7 +6,7 @@ import pytest
 
 from harness.explore import KINDS, explore
 from harness.explore.plans import Kind
-from harness.reference import control, deadline, engines, errors, refit
+from harness.reference import control, deadline, engines, errors, markers, refit
 from harness.reference.adapter import ReferenceSut
 from harness.reference.transports import tensor
 from tests.harness.explore.scripted_lane import runner
@@ -134,3 +134,15 @@ def test_calls_to_an_engine_that_was_given_up_are_found(monkeypatch):
     callable_ = refit.RefitClient._callable
     monkeypatch.setattr(refit.RefitClient, "_callable", all_of_them)
     assert "given_up_is_given_up" in broken("drop_before", policy="quarantine")
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "terminal"])
+def test_a_client_that_gives_engines_up_without_saying_so_is_believed(monkeypatch, policy):
+    monkeypatch.setattr(markers.Markers, "engine", lambda self, *rest: None)
+    monkeypatch.setattr(markers.Markers, "terminal", lambda self, reason: None)
+    assert broken("drop_before", "die", policy=policy) == set()
+
+
+def test_silence_is_not_believed_of_a_client_that_resumes(monkeypatch):
+    monkeypatch.setattr(refit.RefitClient, "_continue", lambda self, guards, deadline: None)
+    assert "resumed" in broken("status500")
