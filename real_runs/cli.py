@@ -77,6 +77,7 @@ def record(
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     flavour: Annotated[str, typer.Option(help="plain, api_key, admin_key, both_keys or checker_cuda.")] = "plain",
     fatal: Annotated[bool, typer.Option(help="The sequences that kill, instead of the others.")] = False,
+    missing: Annotated[bool, typer.Option(help="Only what the file does not have, or has in another form.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Sequence name patterns (repeatable).")] = None,
 ) -> None:
     """Record what a real server answers to the catalogue: about 25 s a start, and a start per fatal sequence."""
@@ -97,6 +98,7 @@ def record(
             ),
             suffix="-fatal" if fatal else "",
             progress=_say,
+            missing=missing,
         )
     except (environments.EnvError, ValueError) as error:
         _fail(str(error), USAGE)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from fakes.outcome import Outcome
-from fakes.trace import AnyRecord, Complete, Header, Invoke, TraceWriter
+from fakes.tiny import tiny_config
+from fakes.trace import AnyRecord, Complete, Header, Invoke, TraceWriter, Trainer
 from harness.gate import FaultGate
 from harness.history_files import read_records, write_records
 from real_runs.cleaning import SETTLE_S, Cleaner
@@ -181,20 +182,28 @@ def record_file(
     wanted: Callable[[Sequence], bool],
     suffix: str,
     progress: Callable[[str], None],
+    missing: bool = False,
 ) -> Path:
     """Record the wanted sequences of one server and write the file, named by what the server was; its path.
 
+    `missing`: only those that the file does not have, or has in another form.
+
     ValueError when nothing is wanted, EnvError without an environment, RuntimeError when the server does not behave.
     """
-    pins(version)  # refuses an unknown version, as the config does an unknown shape, before anything costly
+    pins(version)  # an unknown version or shape is refused before anything costly
+    tiny_config(shape, tied, dtype)
     model = TinyModel(shape, tied, dtype, tp)
-    model.config  # noqa: B018
-    sequences = [entry for entry in select(version, tp, flavour) if wanted(entry)]
+    path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
+    known = recorded(path, model) if missing else {}
+    sequences = [
+        entry
+        for entry in select(version, tp, flavour)
+        if wanted(entry) and known.get(entry.name) != msgspec.to_builtins(entry)
+    ]
     if not sequences:
         raise ValueError("no sequence is wanted of this server")
     env = make(version, progress=progress)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
     words = machine_words(env, model)
 
     def save(so_far: list[AnyRecord]) -> None:
@@ -206,6 +215,20 @@ def record_file(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return path
+
+
+def recorded(path: Path, model: TinyModel) -> dict[str, Any]:
+    """The sequences that a file of these weights has, as data, by name."""
+    if not path.exists():
+        return {}
+    records = read_records(path)
+    head = records[0]
+    if (
+        not isinstance(head, Header)
+        or head.meta["weights"] != header(head.engine_version, model, "plain").meta["weights"]
+    ):
+        return {}
+    return {name: found[0].data for name, found in by_sequence(records).items() if isinstance(found[0], Trainer)}
 
 
 def merged(path: Path, records: list[AnyRecord]) -> list[AnyRecord]:

@@ -66,6 +66,7 @@ class ServerSpec:
             *("--dtype", self.dtype, "--tp-size", str(self.tp)),
             *("--max-total-tokens", "2048", "--max-running-requests", "8", "--mem-fraction-static", "0.3"),
             *("--disable-cuda-graph", "--disable-overlap-schedule", "--log-level", "info"),
+            "--sleep-on-idle",  # an idle scheduler would keep a core busy; it wakes at the next message
             *keys,
             *self.extra,
         ]

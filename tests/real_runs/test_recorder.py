@@ -1,5 +1,7 @@
 """The recorder, against a scripted server: what is written, merged and scrubbed."""
 
+import msgspec
+
 from fakes.outcome import Outcome
 from fakes.trace import Complete, Fact, Header, Invoke, TraceWriter
 from harness.gate import FaultGate
@@ -129,6 +131,33 @@ def test_a_new_recording_of_one_sequence_replaces_it_in_the_file(tmp_path):
     assert found == {"session/whole": "x", "flush/idle": "new"}
     assert [record.seq for record in records if record.engine == "e0"] == [1, 2, 3, 4]
     assert [record.call for record in records if isinstance(record, Invoke | Complete)] == [1, 1, 2, 2]
+
+
+def test_what_a_file_has_already_need_not_be_recorded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "make", lambda version, **options: SglangEnv(version, tmp_path, tmp_path))
+    performed = []
+    monkeypatch.setattr(
+        Recorder, "record", lambda self, sequences, after: performed.append([e.name for e in sequences])
+    )
+    options = {"version": "0.5.23", "tp": 1, "shape": "llama", "tied": False, "dtype": "float32", "flavour": "plain"}
+    options |= {"suffix": "", "progress": lambda line: None, "missing": True}
+    have = {entry.name: entry for entry in module.catalogue()}
+    writer = TraceWriter()
+    writer.write(header("0.5.23", MODEL, "plain"))
+    gate = FaultGate(writer, lambda: 0.0)
+    perform(have["validation/continue"], ScriptedServerPort(), gate)
+    perform(msgspec.structs.replace(have["flush/idle"], about="in another form"), ScriptedServerPort(), gate)
+    write_records(tmp_path / "0.5.23-tp1-llama-float32-plain.jsonl.xz", writer.records)
+    names = {"validation/continue", "flush/idle", "session/whole"}
+
+    module.record_file(tmp_path, wanted=lambda entry: entry.name in names, **options)
+
+    assert performed == [["session/whole", "flush/idle"]]
+
+
+class ScriptedServerPort:
+    def request(self, step):
+        return Outcome(ending="reply", status=200)
 
 
 def test_a_sequence_that_the_catalogue_no_longer_has_is_dropped(tmp_path):
