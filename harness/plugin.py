@@ -34,6 +34,9 @@ _SESSION = pytest.StashKey["Session"]()
 _SUITES = pytest.StashKey[dict[Path, str]]()
 
 
+_LOADGROUP = "refitcheck_loadgroup"
+
+
 def _dest(option: str) -> str:
     return "refitcheck_" + option.lstrip("-").replace("-", "_")
 
@@ -48,20 +51,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             group.addoption(f"--refitcheck-{option.lstrip('-')}", dest=_dest(option), **settings)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker that xdist groups by, also where xdist is absent."""
-    config.addinivalue_line("markers", "xdist_group(name): items of one group run on one worker")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Under xdist our items need --dist loadgroup: those that share a history should run on one worker."""
-    if (
-        getattr(config.option, "numprocesses", None)
-        and getattr(config.option, "dist", "") in ("no", "load")
-        and _ours(config)
-    ):
+    """Under xdist our items need --dist loadgroup: those that share a history should run on one worker.
+
+    Workers parse the command line again, so they are told by `pytest_configure_node`.
+    """
+    told = getattr(config, "workerinput", {}).get(_LOADGROUP)
+    if told:
+        config.option.loadgroup = True
+    several = getattr(config.option, "numprocesses", None)
+    if several and getattr(config.option, "dist", "") in ("no", "load") and _ours(config):
         config.option.dist = "loadgroup"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The controller of xdist makes a worker: tell it how items are distributed."""
+    node.workerinput[_LOADGROUP] = node.config.option.dist == "loadgroup"
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

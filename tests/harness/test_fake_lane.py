@@ -87,6 +87,7 @@ def test_a_killed_engine_drops_what_is_open_refuses_what_comes_and_restarts_as_t
         bench.canary(engine, "a", seed=0)
     history = stage.history
     assert history.incarnations("e0") == [0, 1]
+    assert [c.incarnation for c in history.calls()] == [0, 0, 1]
     assert history.canaries()[0].matches()
     assert [c.outcome for c in history.calls()] == ["indefinite", "fail", "ok"]
 

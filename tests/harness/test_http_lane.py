@@ -61,7 +61,8 @@ def test_death_is_a_dropped_connection_then_refused_ones_and_nothing_is_left(sta
     engine.restart()
     bench.canary(engine, "a", seed=0)
     history = finish()
-    assert history.incarnations("e0") == [0, 1]
+    assert [c.incarnation for c in history.calls()] == [0, 0, 1]
+    assert {n.incarnation for n in history.facts(source="core")} == {0, 1}
     assert history.canaries()[0].matches()
     assert not process.is_running()
     assert [p for p in psutil.Process().children(recursive=True) if "launch_server" in " ".join(p.cmdline())] == []

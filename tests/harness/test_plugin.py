@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,10 @@ def test_a_failure_is_the_block_alone(pytester, suite, capfd):
     )
     block = out[out.index("✗ TOY-2") : out.index("short test summary")]
     assert "  clause   somewhere.py:1" in block
-    assert "  replay   refitcheck run --rule TOY-2 --lane toy --engine fake:0.5.23 --sut toy" in block
+    assert (
+        "  replay   refitcheck run --rule TOY-2 --scenario toy/refits --lane toy --engine fake:0.5.23 --sut toy"
+        in block
+    )
     assert "Traceback" not in out
     assert "pytest_items" not in block
 
@@ -195,3 +199,53 @@ def test_items_that_share_explored_histories_stay_on_one_worker():
     )
     groups = _groups(book(Suite("s", rules, scenarios)))
     assert groups["X-0"] == groups["X-1"] == groups["X-2"] != groups["X-3"] == groups["X-4"]
+    assert set(_groups(book(Suite("s", rules[:3], scenarios[:1])))) == {"X-0", "X-1"}
+
+
+def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_worker(tmp_path):
+    rules = ("PAUSE-1", "PAUSE-2", "LOCK-2", "SESS-51")
+    options = ["--engine", "fake:0.5.21", "--policy", "quarantine", "--tp", "1", *OFF]
+    options += [argument for rule in rules for argument in ("--rule", rule)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--pyargs",
+        "conformance",
+        *options,
+        "-n",
+        "2",
+        "-v",
+        "-p",
+        "no:benchmark",
+    ]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
+    )
+    assert "engine fake:0.5.21 in process, tp 1" in done.stdout
+    assert "policy quarantine" in done.stdout
+    ran = {rule: worker for worker, rule in re.findall(r"\[(gw\d)\].*::(\S+)\[", done.stdout)}
+    assert set(ran) == set(rules), done.stdout + done.stderr
+    assert len({ran["PAUSE-1"], ran["PAUSE-2"], ran["LOCK-2"]}) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "dist", "ours", "becomes"),
+    [
+        (2, "no", True, "loadgroup"),
+        (2, "load", True, "loadgroup"),
+        (2, "worksteal", True, "worksteal"),
+        (2, "load", False, "load"),
+        (None, "no", True, "no"),
+    ],
+)
+def test_loadgroup_is_set_for_our_runs_on_several_workers_and_no_other(monkeypatch, workers, dist, ours, becomes):
+    from types import SimpleNamespace
+
+    from harness import plugin
+
+    monkeypatch.setattr(plugin, "_ours", lambda config: ours)
+    config = SimpleNamespace(option=SimpleNamespace(numprocesses=workers, dist=dist))
+    plugin.pytest_cmdline_main(config)
+    assert config.option.dist == becomes
