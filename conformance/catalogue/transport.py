@@ -16,7 +16,7 @@ THIRTEEN = (
         "IPC-2",
         f"{NIXL}, D65",
         "the storage goes on to the next bucket before the engine has copied this one",
-        Insert("if export is not None:\n    export.release()", before="if rank == source and ANY and ANY: ..."),
+        Insert("if export is not None:\n    export.release()", before="if rank == source and ...: ..."),
         target=f"{TRANSFER}._deliver",
     ),
     mutant(

@@ -189,6 +189,7 @@ def _session(
         rerun=fresh.rerunner(ask, request.workers) if request.rerun else None,
         touched=since.touched(changes, program) if changes is not None else None,
         extra=(str(sorted(described.items())),),
+        failing=CONTROLLED if request.of_catalogue else "",
     )
     with screen if isinstance(screen, Bar) else nullcontext():
         outcome = Session(program, host, plan, screen).run()

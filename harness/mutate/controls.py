@@ -38,8 +38,11 @@ class Control:
         return ""
 
 
-def plan(program: Program, baseline: Baseline) -> list[Control]:
-    """Identity controls on the functions that most checks run through, and one forced failure on the first of them."""
+def plan(program: Program, baseline: Baseline, failing: str = "") -> list[Control]:
+    """Identity controls on the functions that most checks run through, and one forced failure on the first of them.
+
+    `failing` is the module whose function is to fail, any when empty: a client that only ever fails breaks no promise.
+    """
     found: list[tuple[int, Source, Function, list[int]]] = []
     for source in program.sources.values():
         for function in source.functions:
@@ -52,18 +55,18 @@ def plan(program: Program, baseline: Baseline) -> list[Control]:
         Control(f"identity {s.name}:{f.qualname}", "survived", _swap(program, s, f, f.node), checks)
         for _, s, f, checks in found[:IDENTITIES]
     ]
-    for _, source, function, checks in found[:1]:
-        failing: Any = type(function.node)(
+    for _, source, function, checks in [f for f in found if failing in ("", f[1].name)][:1]:
+        raising: Any = type(function.node)(
             **{name: getattr(function.node, name) for name in function.node._fields if hasattr(function.node, name)}
         )
         raised = ast.parse("raise RuntimeError('forced failure')").body[0]
-        failing.body = [placed(_bare(raised), function.node.body[0]), *function.node.body]
-        ast.copy_location(failing, function.node)
+        raising.body = [placed(_bare(raised), function.node.body[0]), *function.node.body]
+        ast.copy_location(raising, function.node)
         out.append(
             Control(
                 f"forced failure {source.name}:{function.qualname}",
                 "noticed",
-                _swap(program, source, function, failing),
+                _swap(program, source, function, raising),
                 checks,
             )
         )

@@ -59,7 +59,7 @@ class Screen(Protocol):
 class Plan:
     """What a session is to do. `budget_s` stops handing out mutants after that many seconds of wall time (0: never).
 
-    `rerun(mutants, done)` runs survivors again in fresh interpreters; None leaves that out.
+    `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
     """
 
     mutants: Sequence[Mutant]
@@ -71,6 +71,7 @@ class Plan:
     rerun: Callable[[Sequence[tuple[Mutant, list[str]]]], Iterator[tuple[str, Report]]] | None = None
     touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
     extra: tuple[str, ...] = ()
+    failing: str = ""
 
 
 @dataclass
@@ -165,7 +166,7 @@ class Session:
 
     def _controls(self, outcome: Outcome) -> None:
         """Identity mutants must survive, a forced failure must be noticed; else nothing here is worth anything."""
-        planned = controls.plan(self._program, outcome.baseline)
+        planned = controls.plan(self._program, outcome.baseline, self._plan.failing)
         self._screen.phase("controls", len(planned))
         jobs = {c.id: Job(c.id, c.apply, self._steps(c.checks, outcome.baseline)) for c in planned}
         by_id = {c.id: c for c in planned}
