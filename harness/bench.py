@@ -37,7 +37,8 @@ class Refitted:
 class Bench:
     """One scenario's view of a lane. Everything that happens here is in the history.
 
-    `spare_ranks`, set before the system under test is first asked for, gives the trainer ranks that feed no engine.
+    Set before the system under test is first asked for: `spare_ranks` gives the trainer ranks that feed no engine,
+    `gpus` the colocated GPUs of an engine by its name, one per tp_rank, where they are not dealt out in order.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Bench:
         self._sut_options = dict(sut_options or {})
         self._sut: Sut | None = None
         self.spare_ranks = 0
+        self.gpus: dict[str, tuple[int, ...]] = {}
         self._refits = 0
         self._canaries = 0
 
@@ -251,8 +253,8 @@ class Bench:
 
         if not self.engines:
             self.engine()
-        endpoints = endpoints_of(self.engines)
-        gpus = sum(endpoint.tp for endpoint in endpoints)
+        endpoints = endpoints_of(self.engines, self.gpus)
+        gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
         return Fleet(
             endpoints=endpoints,
             clock=self.lane,

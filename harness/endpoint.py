@@ -43,12 +43,14 @@ class GatedEndpoint:
         return lambda: pending.result(timeout_s)
 
 
-def endpoints_of(engines: Sequence[EngineHandle]) -> tuple[Endpoint, ...]:
-    """Gated endpoints on consecutive GPUs: e0 has GPUs 0 to tp-1, and so on."""
+def endpoints_of(
+    engines: Sequence[EngineHandle], given: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[Endpoint, ...]:
+    """Gated endpoints on consecutive GPUs: e0 has GPUs 0 to tp-1, and so on; `given` has other GPUs by engine name."""
     out: list[Endpoint] = []
     first = 0
     for engine in engines:
-        gpus = tuple(range(first, first + engine.spec.tp))
+        gpus = (given or {}).get(engine.name) or tuple(range(first, first + engine.spec.tp))
         out.append(cast(Endpoint, GatedEndpoint(engine, gpus)))
         first += engine.spec.tp
     return tuple(out)
