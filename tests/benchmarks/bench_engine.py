@@ -1,4 +1,4 @@
-"""The costs that decide whether a fake is used: `pytest tests/benchmarks -o python_files='bench_*.py' --benchmark-only`.
+"""What decides whether a fake is used: `pytest tests/benchmarks -o python_files=bench_*.py --benchmark-only`.
 
 Nothing here asserts a time. Each group puts the figure beside a yardstick measured in the same run.
 """
