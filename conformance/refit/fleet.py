@@ -21,6 +21,16 @@ def unequal_engines(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
+@scenarios.add("RANK-1", "IPC-1", "VERIF-1", relation=FAKE, lanes=["fake"], min_tp=2)
+def gpus_in_another_order(bench: Bench) -> None:
+    """tp rank 0 is on the last GPU of the engine, the last rank on the first."""
+    bench.gpus = {"e0": tuple(reversed(range(bench.tp)))}
+    handles = prepare(bench, 1)
+    for number in (1, 2):
+        bench.refit(number)
+        question(bench, handles, f"fresh-{number}")
+
+
 @scenarios.add("RANK-4", relation="not yet: the real lane has not run it", min_tp=2)
 def a_rank_without_an_engine(bench: Bench) -> None:
     """It holds a shard all the same, and takes every step."""

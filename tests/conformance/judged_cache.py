@@ -106,6 +106,28 @@ def the_queue_does_not_count_since_21() -> Tape:
     return busy_update("0.5.23", "retract", True)
 
 
+@holds("CACHE-3", "VER-1")
+def aborted_before_the_update() -> Tape:
+    tape = Tape()
+    running = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+    with tape.refit():
+        tape.sut("pause_generation", {"mode": "abort"})
+        tape.finish(running, body=tape.answer([1], finish="abort"))
+        tape.bucket(request={"flush_cache": True, "weight_version": "v1"})
+    return tape
+
+
+@leaves_open("CACHE-3", "VER-1")
+def over_before_the_refit() -> Tape:
+    tape = Tape()
+    tape.gen([1], origin="traffic")
+    with tape.refit():
+        tape.bucket(request={"flush_cache": True, "weight_version": "v1"})
+    late = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+    tape.finish(late, body=tape.answer([1]))
+    return tape
+
+
 @breaks("CACHE-3", "in_place")
 def flush_on_frozen_requests() -> Tape:
     return busy_update("0.5.23", "in_place", True)
