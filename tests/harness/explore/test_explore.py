@@ -152,3 +152,40 @@ def test_silence_is_not_believed_of_a_client_that_resumes(monkeypatch):
 
     monkeypatch.setattr(refit.RefitClient, "_muster", forgetful)
     assert "resumed" in broken("status500")
+
+
+def test_a_begin_inside_an_open_session_is_found(monkeypatch):
+    begin = control.Control.begin
+
+    def twice(self, fleet, deadline):
+        begin(self, fleet, deadline)
+        self._begin(fleet, deadline)
+        for e in fleet:
+            e.session = engines.Session.OPEN
+
+    monkeypatch.setattr(control.Control, "begin", twice)
+    assert "one_session" in broken("delay")
+
+
+def test_a_continue_before_the_memory_is_found(monkeypatch):
+    onload = refit.RefitClient._onload_kv
+
+    def hasty(self, guards, deadline):
+        self.control.resume_generation(self._engines, deadline)
+        onload(self, guards, deadline)
+
+    monkeypatch.setattr(refit.RefitClient, "_onload_kv", hasty)
+    assert "memory_back" in broken("delay", offload=True)
+
+
+def test_an_update_that_is_sent_again_is_found(monkeypatch):
+    post = tensor.TensorTransfer._post
+
+    def stubborn(self, engine, parcel, payloads):
+        try:
+            post(self, engine, parcel, payloads)
+        except errors.CallFailed:
+            post(self, engine, parcel, payloads)
+
+    monkeypatch.setattr(tensor.TensorTransfer, "_post", stubborn)
+    assert broken("status500") == {"failure_is_told"}

@@ -78,3 +78,16 @@ def test_the_reproduce_line_of_an_exploration_runs_it_again():
 @pytest.mark.parametrize("kind", NINE)
 def test_no_kind_is_empty(kind):
     assert plan(record(engines=2), kinds=(kind,))
+
+
+class Asks(ReferenceSut):
+    def refit(self, deadline_s):
+        for endpoint in self._fleet.endpoints:
+            endpoint.request("generate", {"input_ids": [1]}, timeout_s=1)
+        return super().refit(deadline_s)
+
+
+def test_generations_of_the_client_are_left_alone():
+    history = runner(lambda: Asks(bucket_bytes=64), engines=1)(())
+    assert history.calls("generate", origin="sut")
+    assert "generate" not in {op for _, op, _ in call_points(history)}
