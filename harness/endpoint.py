@@ -16,9 +16,13 @@ class GatedEndpoint:
     def __init__(self, engine: EngineHandle, gpu_ids: tuple[int, ...]) -> None:
         self._engine = engine
         self.name = engine.name
-        self.url: str | None = getattr(engine, "url", None)
         self.tp = engine.spec.tp
         self.gpu_ids = gpu_ids
+
+    @property
+    def url(self) -> str | None:
+        """The engine's gated url, for code that speaks HTTP itself; None on a lane in process."""
+        return getattr(self._engine, "gated_url", None)
 
     @property
     def incarnation(self) -> int:

@@ -16,6 +16,7 @@ from harness.lanes import fake
 from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
 from harness.lanes.wire import HttpLink, Wire
 from harness.passage import GatedEngine
+from harness.proxy_gate import Doors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,7 @@ class HttpLane:
             raise UsageError(f"lane http has no option {', '.join(sorted(given))}")
         self._epoch = time.monotonic()
         self._gate: FaultGate | None = None
+        self._doors: Doors | None = None
         self._engines: list[HttpEngine] = []
         self._kits: list[Any] = []
         self._traces: list[Path] = []
@@ -67,10 +69,13 @@ class HttpLane:
         """A fresh scenario."""
         self.wire  # noqa: B018 - made before the clock starts
         self._gate = gate
+        self._doors = Doors(gate, self.time_scale)
         self._epoch = time.monotonic()
 
     def finish(self) -> list[list[AnyRecord]]:
         """Stop the scenario's servers and read their traces."""
+        if self._doors is not None:
+            self._doors.close()
         for kit in self._kits:
             kit.close()
         for engine in self._engines:
@@ -78,7 +83,7 @@ class HttpLane:
         traces = [_read(path) for path in self._traces if path.exists()]
         for path in self._traces:
             path.unlink(missing_ok=True)
-        self._engines, self._kits, self._traces, self._gate = [], [], [], None
+        self._engines, self._kits, self._traces, self._gate, self._doors = [], [], [], None, None
         return traces
 
     def now(self) -> float:
@@ -123,7 +128,18 @@ class HttpLane:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    def sync(self) -> None:
+        """Return when what the client did over HTTP so far is recorded."""
+        if self._doors is not None:
+            self._doors.sync()
+
     # -- what its engines use -----------------------------------------------------------------------------------
+
+    @property
+    def doors(self) -> Doors:
+        """The gated urls of this scenario."""
+        assert self._doors is not None
+        return self._doors
 
     @property
     def wire(self) -> Wire:
@@ -193,6 +209,11 @@ class HttpEngine(GatedEngine):
     def url(self) -> str:
         """Where it listens; calls there are not recorded."""
         return self._process.url
+
+    @property
+    def gated_url(self) -> str:
+        """What the client gets: the same for all incarnations, every call there is recorded and may meet a fault."""
+        return self._lane.doors.url(self)
 
     @property
     def alive(self) -> bool:
