@@ -220,12 +220,4 @@ MUTANTS = (
         Replace("if self.clock.now() + wait_s > until: ...", "raise_failed('flush', busy, NeverIdle)"),
         target=f"{CONTROL}.flush",
     ),
-    mutant(
-        "dead-engine-pinned",
-        "VERIF-1",
-        f"{REFIT}, D36; NVIDIA-NeMo/RL#3944",
-        "what was known of a replaced engine is believed of the new one",
-        ReplaceExpr("known is None or known.incarnation != endpoint.incarnation", "known is None"),
-        target="harness.reference.engines:Roster.__call__",
-    ),
 )
