@@ -1,0 +1,1 @@
+"""Systems under test: the adapter protocol, its loader, and adapters for public frameworks."""
