@@ -8,11 +8,16 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from fakes.outcome import Outcome
 from fakes.world import World
+from harness.reference.adapter import ReferenceSut
+from harness.reference.errors import CallFailed
 from harness.sut.protocol import Fleet
 
+UPDATE = "update_weights_from_tensor"
+BEGIN, END = "begin_weight_update", "end_weight_update"
 OK = Outcome(ending="reply", status=200, body={"success": True, "message": "Success"})
 
 
@@ -221,3 +226,17 @@ class Rig:
 
     def marker(self, name: str) -> dict[str, Any]:
         return next(data for n, _, data in reversed(self.records) if n == name)
+
+
+def client(rig: Rig, **options) -> ReferenceSut:
+    sut = ReferenceSut(bucket_bytes=64, **options)
+    sut.setup(rig.fleet)
+    sut.set_weights(state(1.0), "v1")
+    return sut
+
+
+def failing(rig: Rig, deadline_s: float = 100.0, expect: type[BaseException] = CallFailed, **options):
+    sut = client(rig, **options)
+    with pytest.raises(expect) as caught:
+        sut.refit(deadline_s)
+    return sut, caught.value
