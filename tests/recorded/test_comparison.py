@@ -61,6 +61,15 @@ def test_a_death_that_only_one_side_died_is_found():
     assert [difference.what for difference in differences(real, fake)] == ["death"]
 
 
+def test_after_a_death_a_quick_caller_may_be_dropped_or_refused():
+    first, late = replace(REPLY, ending="dropped", status=None, body=None), replace(REPLY, ending="refused", body=None)
+    real = Exchange({"name": "x"}, (first, replace(late, ending="dropped")), True)
+
+    assert differences(real, Exchange({"name": "x"}, (first, late), True)) == []
+    assert differences(real, Exchange({"name": "x"}, (first, REPLY), True)) != []
+    assert differences(real, Exchange({"name": "x"}, (late, late), True)) != []
+
+
 def test_a_call_too_many_is_found():
     fake = Exchange({"name": "x"}, (REPLY, REPLY), False)
 
