@@ -41,15 +41,12 @@ class Function(metaclass=Sealed):
     __slots__ = ("_call", "_name")
 
     def __init__(self, name: str, call: Callable[..., Any]) -> None:
-        object.__setattr__(self, "_name", name)
-        object.__setattr__(self, "_call", call)
+        self._name = name
+        self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it."""
-        return object.__getattribute__(self, "_call")(*args, **kwargs)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise PayloadError("AttributeError", f"cannot set {name!r} of a function")
+        return self._call(*args, **kwargs)
 
     def __setstate__(self, state: object) -> None:
         raise PayloadError("TypeError", "a function has no state")
@@ -90,10 +87,6 @@ class FlattenedTensorBucket(metaclass=Sealed):
 
 class Parameter(metaclass=Sealed):
     """The class argument torch.nn.Parameter; tensors do not care."""
-
-
-class Counter(collections.Counter[Any], metaclass=Sealed):
-    """collections.Counter that a pickle cannot patch."""
 
 
 @dataclass
@@ -267,7 +260,7 @@ _COLLECTIONS: dict[str, Callable[..., Any]] = {
     "OrderedDict": collections.OrderedDict,
     "defaultdict": lambda *args: collections.defaultdict(None, *args[1:]),
     "deque": collections.deque,
-    "Counter": Counter,
+    "Counter": collections.Counter,
 }
 _PLAIN: dict[tuple[str, str], Any] = {
     ("torch", "Size"): Size,

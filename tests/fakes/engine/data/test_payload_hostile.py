@@ -78,6 +78,7 @@ def test_nothing_runs_whatever_a_list_admits(tmp_path, allow):
             continue
         assert type(made).__mro__[1] is standins.Inert
     gadgets = [
+        Reduce(Global("builtins", "open"), (str(proof), "w")),
         Reduce(Global("sglang.srt.utils.common", "dynamic_import"), ("os.system",)),
         Reduce(Reduce(Global("operator", "methodcaller"), ("system", "true")), ("os",)),  # type: ignore[arg-type]
         Reduce(Global("functools", "partial"), (Global("builtins", "list"), [1])),
@@ -124,12 +125,15 @@ def state_on(target, name, value):
     ids=lambda target: target.name,
 )
 def test_a_pickle_cannot_patch_what_it_can_name(target):
-    for name in ("__init__", "__call__", "array", "patched", "__doc__", "numpy", "name"):
+    for name in ("__init__", "__call__", "_call", "array", "patched", "__doc__", "numpy", "name"):
         with pytest.raises(PayloadError):
             load(state_on(target, name, 1))
     for changed in (tensors.Tensor, tensors.Size, collections.Counter, collections.OrderedDict):
         assert not hasattr(changed, "patched")
     assert tensors.dtype_named("bfloat16").name == "bfloat16"
+
+
+SHARED = [0] * 100_000
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_a_pickle_cannot_patch_what_it_can_name(target):
         pickle.dumps(Calls(bytes, 10**12)),
         pickle.dumps(Calls(bytearray, 10**12)),
         pickle.dumps(Calls(list, range(10**12))),
-        dumps([Reduce(Global("builtins", "list"), ([0] * 100_000,)) for _ in range(50)]),
+        pickle.dumps([Calls(list, SHARED) for _ in range(50)]),
         b"\x80\x04r\xff\xff\xff\x7f.",
         b"I1\np999999999\n.",
         b"\x80\x04)" + b"\x85" * 100_000 + b"}\x94h\x00h\x00s.",
