@@ -306,6 +306,9 @@ class Bench:
             if type(error).__name__ in ("WorldBroken", "WorldClosed"):  # a fake broke: that is no client's doing
                 raise
             done = Refitted(False, error=error)
+        sync = getattr(self.lane, "sync", None)  # a client of urls: what it gave up last is to be recorded first
+        if sync is not None:
+            sync()
         error_type = type(done.error).__name__ if done.error else ""
         self.note(
             "refit",

@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from fakes.outcome import Outcome
+from harness.exchange import Answer, Asked, Ended
 from harness.gate import FaultGate, Passage
-from harness.proxy import Answer, Asked, Ended, Proxy
+from harness.proxy import Proxy
 
 _LOST = {
     "dropped": "connection closed without an answer",
@@ -67,7 +68,7 @@ class Doors:
 
 
 class GateKeeper:
-    """`harness.proxy.Keeper` over the gate."""
+    """`harness.exchange.Keeper` over the gate."""
 
     def __init__(self, gate: FaultGate, target: Target, scale: float = 1.0) -> None:
         self._gate, self._target, self._scale = gate, target, scale
@@ -96,7 +97,7 @@ class GateKeeper:
 
 
 class GatedVisit:
-    """`harness.proxy.Visit` over a passage."""
+    """`harness.exchange.Visit` over a passage."""
 
     def __init__(self, gate: FaultGate, passage: Passage, scale: float) -> None:
         self._gate, self._passage, self._scale = gate, passage, scale
