@@ -1,0 +1,1 @@
+"""The simulated SGLang, and the fakes around it: worlds, fronts, trainers, transports. Imports nothing of ours."""

@@ -17,7 +17,11 @@ Source = Literal["core", "probe", "harness"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
-    """Where and when: `engine` is "" for the trainer and the harness; `seq` grows per (engine, incarnation, writer); `t` is in seconds of the header's clock."""
+    """Where and when.
+
+    `engine` is "" for the trainer and the harness; `seq` grows per (engine, incarnation, writer); `t` is in seconds of
+    the header's clock.
+    """
 
     engine: str = ""
     incarnation: int = 0
@@ -38,7 +42,7 @@ class Header(Record, frozen=True, kw_only=True, tag="header"):
 
 
 class Invoke(Record, frozen=True, kw_only=True, tag="invoke"):
-    """A call left its caller. `op` is the path without the slash; `request` is the body with payloads replaced by a digest."""
+    """A call left its caller. `op` is the path without the slash; `request` is the body, its payloads as digests."""
 
     call: int
     origin: Origin
@@ -59,7 +63,7 @@ class Complete(Record, frozen=True, kw_only=True, tag="complete"):
 
 
 class Fact(Record, frozen=True, kw_only=True, tag="fact"):
-    """Something that is known to be true of the engine: told by the core of a fake, found by a probe, or expected by the harness."""
+    """What is known of an engine: told by the core of a fake, found by a probe, or expected by the harness."""
 
     source: Source
     name: str

@@ -22,7 +22,7 @@ class Verdict:
     """What one judge says of one history.
 
     `allowed` and `actual` are text for a person; `where` names the place (engine, call, virtual time).
-    `exercised` counts how often the rule's precondition really occurred. `missing` names what an unsupported rule lacks.
+    `exercised` counts how often the rule's precondition really occurred. `missing` says what an unsupported rule lacks.
     """
 
     status: Status
@@ -65,8 +65,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 @dataclass(frozen=True)
 class Rule:
     """One promise. `versions` is a PEP 440 specifier, or "" for all; `needs` are fact and record names the judge reads
-    (each "core:x", "probe:x", "trainer:x" or "call"). `black_box` is "" when the judge works from calls, probes and traffic alone,
-    else the line that says why no such judge can exist.
+    (each "core:x", "probe:x", "trainer:x" or "call"). `black_box` is "" when the judge works from calls, probes and
+    traffic alone, else the line that says why no such judge can exist.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Runs a command exactly as the README prints it, so that the README cannot lie: `python tests/readme_commands.py NAME`.
+"""Runs a command exactly as the README prints it: `python tests/readme_commands.py NAME`.
 
 A block is named by the HTML comment on the line before its fence: `<!-- command: tests -->`.
 """

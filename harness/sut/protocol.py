@@ -51,9 +51,13 @@ class Endpoint(Protocol):
 class ClockLike(Protocol):
     """The lane's clock: virtual in process, real elsewhere."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Let the clock advance; engines go on meanwhile."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,11 @@ class RefitResult:
 
 @dataclass(frozen=True)
 class Caps:
-    """What the adapter can do. `transports` names those it has: tensor, distributed, checkpoint-engine, disk, ipc, lora."""
+    """What the adapter can do.
+
+    `transports` names those it has: tensor, distributed, checkpoint-engine, disk, ipc, lora. `optional` names the
+    optional methods of `Sut` that it has.
+    """
 
     transports: frozenset[str] = frozenset({"tensor"})
     policy: Policy = "resume"
@@ -93,16 +101,28 @@ class Caps:
 
 
 class Sut(Protocol):
-    """A system under test. Optional methods (ranks, phase, rollout, on_engine_lost, on_engine_recovered, reported_version) are named in Caps.optional."""
+    """A system under test.
 
-    def setup(self, fleet: Fleet) -> None: ...
+    Optional methods, named in `Caps.optional` where they exist: ranks, phase, rollout, on_engine_lost,
+    on_engine_recovered, reported_version.
+    """
 
-    def set_weights(self, state: Mapping[str, Any], version: str) -> None:
-        """The policy now holds `state`: HF names to numpy arrays (bf16 as ml_dtypes.bfloat16, or float32), full shapes."""
+    def setup(self, fleet: Fleet) -> None:
+        """Meet the engines; called once, before anything else."""
         ...
 
-    def refit(self, deadline_s: float) -> RefitResult: ...
+    def set_weights(self, state: Mapping[str, Any], version: str) -> None:
+        """The policy now holds `state`: HF names to full arrays, ml_dtypes.bfloat16 or float32."""
+        ...
 
-    def capabilities(self) -> Caps: ...
+    def refit(self, deadline_s: float) -> RefitResult:
+        """Push the policy's weights to every engine within `deadline_s` of the fleet's clock; raise if that failed."""
+        ...
 
-    def close(self) -> None: ...
+    def capabilities(self) -> Caps:
+        """What this adapter can do; known before `setup`."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...

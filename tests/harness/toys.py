@@ -236,5 +236,15 @@ def toy_plants() -> list[Plant]:
 
 def toy_command(times: int = 1) -> int:
     """A command of another package."""
-    print("toy " * times)  # noqa: T201
+    print("toy " * times)
     return 0
+
+
+class MuteSut(ToySut):
+    """Fails when it must, but hides what the engine said: no rule of the toys sees that, an invariant does."""
+
+    def refit(self, deadline_s: float) -> RefitResult:
+        try:
+            return super().refit(deadline_s)
+        except RuntimeError:
+            raise RuntimeError("the refit failed") from None

@@ -1,7 +1,8 @@
 """The pytest plugin: options, static items (rule x engine x system under test), a header, and nothing else.
 
 It does nothing until a suite's own folder is collected (`pytest --pyargs conformance`) or one of its options is used,
-and imports the harness only then.
+and imports the harness only then. Installed under a name of its own, since pytest imports it in every run of the
+environment: a project with a folder `harness/` or `fakes/` of its own must keep it, and be told when ours is needed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _SUITES = pytest.StashKey[dict[Path, str]]()
 
 
 _LOADGROUP = "refitcheck_loadgroup"
+_PACKAGES = ("fakes", "harness", "conformance", "real_runs")
+_HERE = Path(__file__).resolve()
+# Installed, this package lies beside ours; in the source tree (an editable install) inside one of them.
+HOME = _HERE.parents[3] if _HERE.parents[2].name == "harness" else _HERE.parents[1]
 
 
 def _dest(option: str) -> str:
@@ -75,10 +80,15 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Every setting of the run, and a warning for each of our packages that is shadowed."""
     if not _ours(config):
         return []
-    from harness.shadow import shadowed
+    return _session(config).header()
 
-    lines = [f"refitcheck: WARNING {line}" for line in shadowed()]
-    return [*lines, *_session(config).header()]
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """A wrong option or a shadowed package is one line and exit code 4; raised while a file is collected, pytest would
+    print a traceback."""
+    if _ours(session.config):
+        _session(session.config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -101,6 +111,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _session(config: pytest.Config) -> Session:
     session = config.stash.get(_SESSION, None)
     if session is None:
+        _refuse_shadowed()
         from harness.errors import RefitcheckError
         from harness.pytest_items import Session
 
@@ -130,8 +141,28 @@ def _find_suites() -> Iterable[tuple[Path, str]]:
             spec = importlib.util.find_spec(point.module)
         except (ImportError, ValueError):
             continue
-        if spec is not None and spec.origin is not None:
+        if spec is None or spec.origin is None:
+            continue
+        folder = Path(spec.origin).resolve().parent
+        if point.module.split(".")[0] not in _PACKAGES or HOME in folder.parents:
             yield Path(spec.origin), point.name
+
+
+def _refuse_shadowed() -> None:
+    """UsageError when Python finds a foreign package where ours is needed."""
+    import importlib.util
+
+    for name in _PACKAGES:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        found = Path(next(iter(spec.submodule_search_locations or [""]))).resolve() if spec else None
+        if found != HOME / name:
+            raise pytest.UsageError(
+                f"refitcheck's package {name} is shadowed: Python finds {found}, ours is {HOME / name}; "
+                f"run pytest from another folder, or take {found.parent if found else 'it'} off PYTHONPATH"
+            )
 
 
 def _ours(config: pytest.Config) -> bool:
