@@ -174,7 +174,7 @@ def _groups(book: Book) -> dict[str, str]:
 
     for scenario in book.scenarios.values():
         if scenario.explore and scenario.rules:
-            first, *others = sorted(scenario.rules)
+            first, *others = sorted(book.rules_of(scenario))
             for other in others:
                 group[root(other)] = root(first)
     names = {rule: root(rule) for rule in book.rules}

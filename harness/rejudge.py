@@ -28,7 +28,9 @@ def judge_files(files: Sequence[Path], names: tuple[str, ...], *, without_core: 
     history = read_history(*files)
     if without_core:
         history = history.without_core()
-    rules = [rule for rule in load_book().rules.values() if not names or named(rule.id, names)]
+    book = load_book()
+    mine = [rule for rule in book.rules.values() if rule.id not in book.invariants]  # those need two histories
+    rules = [rule for rule in mine if not names or named(rule.id, names)]
     if not rules:
         raise UsageError(f"no rule or family {' '.join(names)}; see refitcheck list")
     console = Console(highlight=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from harness.lanes.info import LaneInfo
 from harness.rules import Rule, Verdict, unsupported
 from harness.settings import Settings, named
 from harness.suites import Book
-from harness.units import Finding, UnitReport, worse
+from harness.units import Finding, UnitReport, explores, worse
 from harness.versions import version_matches
 
 Status = Literal["held", "violated", "inconclusive", "unsupported", "error"]
@@ -59,9 +59,10 @@ def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable
 def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
     """(version, rule) of every rule that the run judges.
 
-    Rules that do not speak of a version are not part of it, nor those that none of the chosen scenarios exercises.
+    Rules that do not speak of a version are not part of it, nor those that none of the chosen scenarios exercises, nor
+    the invariants where nothing is explored.
     """
-    chosen = [book.scenarios[name].rules for name in settings.scenarios]
+    chosen = [book.rules_of(book.scenarios[name]) for name in settings.scenarios]
     return [
         (version, rule)
         for version in settings.versions
@@ -69,6 +70,7 @@ def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
         if settings.wants(rule.id)
         and version_matches(version, rule.versions)
         and (not chosen or any(rule.id in rules for rules in chosen))
+        and (explores(settings) or rule.id not in book.invariants)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
 from harness.errors import HarnessError, RefitcheckError, Unsupported, UsageError
+from harness.explore import rules as explored_rules
 from harness.faults import Fault
 from harness.gate import FaultGate
 from harness.history import History
@@ -23,9 +25,11 @@ from harness.settings import Settings
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
-from harness.units import Finding, Unit, UnitReport, judged, worse
+from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
 
 Plan = Callable[..., Sequence[tuple[Fault, ...]]]
+KEPT = 4
+"""Fault-free histories that are kept; units of one scenario follow one another."""
 
 
 class Runner:
@@ -41,6 +45,7 @@ class Runner:
         self._stack = ExitStack()
         self._planted: Callable[[], Sut] | None = None
         self._factories: dict[str, Callable[[], Sut]] = {}
+        self._recorded: dict[Unit, History] = {}
         self._plant()
 
     def _plant(self) -> None:
@@ -118,19 +123,23 @@ class Runner:
         started = time.perf_counter()
         scenario = self.book.scenarios[unit.scenario]
         rules = judged(self.settings, self.book, scenario, unit.version)
+        invariants = invariants_judged(self.settings, self.book, scenario)
         try:
             for faults, history in self._histories(unit, scenario):
                 report.runs += 1
                 report.calls = max(report.calls, len(history.calls(origin="sut")))
                 if self.on_history is not None:
                     self.on_history(unit, faults, history)
-                for rule in rules:
-                    verdict = self._judge(rule, history)
-                    report.findings[rule.id] = worse(report.findings.get(rule.id), Finding(verdict, faults))
+                found = {rule.id: self._judge(rule, history) for rule in rules}
+                if invariants:
+                    every = explored_rules.verdicts(history, self._fault_free(unit, scenario))
+                    found |= {rule.id: every[rule.id] for rule in invariants}
+                for rule_id, verdict in found.items():
+                    report.findings[rule_id] = worse(report.findings.get(rule_id), Finding(verdict, faults))
         except UsageError:
             raise
         except Unsupported as lacks:
-            for rule in rules:
+            for rule in (*rules, *invariants):
                 report.findings.setdefault(rule.id, Finding(unsupported(str(lacks))))
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -146,11 +155,20 @@ class Runner:
 
         index, shards = unit.shard
         if not shards:
-            yield self.settings.faults, run(self.settings.faults)
+            faults = self.settings.faults
+            yield faults, run(faults) if faults or not scenario.explore else self._fault_free(unit, scenario)
             return
-        recorded = run(())
-        for faults in self._plan(recorded)[index::shards]:
+        for faults in self._plan(self._fault_free(unit, scenario))[index::shards]:
             yield faults, run(faults)
+
+    def _fault_free(self, unit: Unit, scenario: Scenario) -> History:
+        """The fault-free history of a scenario that may be explored: run once, kept while its shards follow."""
+        key = dataclasses.replace(unit, shard=(0, 0))
+        if key not in self._recorded:
+            while len(self._recorded) >= KEPT:
+                del self._recorded[next(iter(self._recorded))]
+            self._recorded[key] = self.run_once(scenario, unit.version, unit.sut, (), unit.tp)
+        return self._recorded[key]
 
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
         from harness import explore

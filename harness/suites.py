@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from harness.errors import BrokenBook, UsageError
+from harness.explore.rules import INVARIANTS
 from harness.rules import Rule, RuleBook
 from harness.scenario import RELATION, Scenario
 from harness.versions import version_matches
@@ -47,11 +48,15 @@ class Suite:
 
 @dataclass
 class Book(RuleBook):
-    """All rules, scenarios, plants and mutants that are installed. Mutants are those of `harness.mutate`."""
+    """All rules, scenarios, plants and mutants that are installed. Mutants are those of `harness.mutate`.
+
+    `invariants` are the ids of those rules that only fault exploration judges.
+    """
 
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     plants: dict[str, Plant] = field(default_factory=dict)
     mutants: dict[str, Any] = field(default_factory=dict)
+    invariants: frozenset[str] = frozenset()
     _suites: dict[str, str] = field(default_factory=dict)
 
     def add_suite(self, suite: Suite) -> None:
@@ -62,6 +67,20 @@ class Book(RuleBook):
             if scenario.id in self.scenarios:
                 raise ValueError(f"scenario {scenario.id} is defined twice")
             self.scenarios[scenario.id] = scenario
+
+    def add_invariants(self, rules: Iterable[Rule]) -> None:
+        """Take in what exploration judges of every scenario that it may run; no rules where it may run none."""
+        explored = [s for s in self.scenarios.values() if s.explore]
+        if explored:
+            mine = tuple(rules)
+            self.add(mine)
+            self.invariants = frozenset(rule.id for rule in mine)
+            suite = next(iter(self._suites[rule] for s in explored for rule in sorted(s.rules)), "")
+            self._suites |= {rule.id: suite for rule in mine}
+
+    def rules_of(self, scenario: Scenario) -> frozenset[str]:
+        """The rules that a scenario exercises: its own, and the invariants where exploration may run it."""
+        return scenario.rules | self.invariants if scenario.explore else scenario.rules
 
     def add_plants(self, defects: Iterable[Any]) -> None:
         """Take in plants and mutants; ValueError when an id is taken."""
@@ -77,7 +96,7 @@ class Book(RuleBook):
 
     def scenarios_of(self, rule_id: str) -> list[Scenario]:
         """The scenarios that exercise a rule."""
-        return [s for s in self.scenarios.values() if rule_id in s.rules]
+        return [s for s in self.scenarios.values() if rule_id in self.rules_of(s)]
 
     def plants_of(self, rule_id: str) -> list[Plant]:
         """The plants that the rule must catch."""
@@ -92,7 +111,7 @@ class Book(RuleBook):
         return [*self._rule_defects(), *self._scenario_defects(), *self._plant_defects()]
 
     def _rule_defects(self) -> Iterable[str]:
-        exercised = {rule for s in self.scenarios.values() for rule in s.rules}
+        exercised = {rule for s in self.scenarios.values() for rule in self.rules_of(s)}
         for rule in self.rules.values():
             if rule.id not in exercised:
                 yield f"rule {rule.id} has no scenario"
@@ -136,6 +155,7 @@ def load_book(*, check: bool = True) -> Book:
     try:
         for point in _points("refitcheck.suites"):
             book.add_suite(_made(point, Suite))
+        book.add_invariants(INVARIANTS)
         for point in _points("refitcheck.catalogues"):
             book.add_plants(_made_many(point))
     except ValueError as error:

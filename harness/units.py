@@ -59,7 +59,10 @@ def units_of(settings: Settings, book: Book, lane_name: str, tp: int, *, shards:
         for scenario in book.scenarios.values():
             if scenario.fatal and fatal is not None and scenario.id not in fatal:
                 continue
-            if not scenario.fits(version, tp, lane_name) or not judged(settings, book, scenario, version):
+            invariants = invariants_judged(settings, book, scenario)
+            if not scenario.fits(version, tp, lane_name) or not (
+                invariants or judged(settings, book, scenario, version)
+            ):
                 continue
             for sut in settings.suts if scenario.side == "refit" else ("",):
                 out.append(Unit(scenario.id, version, tp, sut))
@@ -74,6 +77,18 @@ def judged(settings: Settings, book: Book, scenario: Scenario, version: str) -> 
         return []
     rules = (book.rules[rule] for rule in sorted(scenario.rules) if settings.wants(rule))
     return [rule for rule in rules if version_matches(version, rule.versions)]
+
+
+def explores(settings: Settings) -> bool:
+    """Whether faults meet the client in this run: explored ones or given ones."""
+    return settings.exploration != "off" or bool(settings.faults)
+
+
+def invariants_judged(settings: Settings, book: Book, scenario: Scenario) -> list[Rule]:
+    """The invariants that faulted runs of this scenario are held to in this run."""
+    if not explores(settings) or not scenario.explore or (settings.scenarios and scenario.id not in settings.scenarios):
+        return []
+    return [book.rules[rule] for rule in sorted(book.invariants) if settings.wants(rule)]
 
 
 def _fatal_sample(settings: Settings, book: Book, version: str) -> frozenset[str] | None:

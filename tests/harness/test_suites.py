@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import BrokenBook, UsageError
+from harness.explore.rules import INVARIANTS
 from harness.lanes.loader import load_lane
 from harness.scenario import Scenario, ScenarioList
 from harness.suites import Plant, Suite, load_book
@@ -62,7 +63,9 @@ def test_an_id_is_given_once():
 
 def test_suites_and_plants_are_found_by_entry_point(toys_installed):
     found = load_book()
-    assert list(found.rules) == ["TOY-1", "TOY-2"]
+    assert list(found.rules)[:2] == ["TOY-1", "TOY-2"]
+    assert list(found.rules)[2:] == [rule.id for rule in INVARIANTS]
+    assert {found.suite_of(rule.id) for rule in INVARIANTS} == {"toy"}
     assert [p.id for p in found.plants_of("TOY-2")] == ["careless"]
     assert found.suite_of("TOY-1") == "toy"
 

@@ -1,0 +1,59 @@
+"""The invariants of fault exploration as rules of a family of their own, EXPLORE, so that every report can show them.
+
+They differ from a suite's rules in one thing: they compare a faulted history with the fault-free one of its scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.explore.invariants import CHECKS, Check
+from harness.explore.reading import Reading
+from harness.history import History
+from harness.rules import Rule, Verdict, held, violated
+
+FAMILY = "EXPLORE"
+
+
+def verdicts(history: History, recorded: History) -> dict[str, Verdict]:
+    """Rule id -> what it says of `history`; `recorded` is the fault-free run of the same scenario.
+
+    `exercised` counts the client's calls that met a fault: an invariant of a run without one says nothing, unless it
+    is broken all the same.
+    """
+    faulted = sum(bool(call.fault) for call in history.calls(origin="sut"))
+    reading, clean = Reading(history), Reading(recorded)
+    out: dict[str, Verdict] = {}
+    for rule, check in _CHECK_OF.items():
+        broken = list(check(reading, clean))
+        out[rule] = _violated(rule, faulted, broken[0].actual, broken[0].where) if broken else held(faulted)
+    return out
+
+
+def _violated(rule: str, faulted: int, actual: str, where: str) -> Verdict:
+    return violated(allowed=[BY_ID[rule].text], actual=actual, where=where, exercised=max(1, faulted))
+
+
+def _alone(history: History) -> Verdict:
+    return Verdict("inconclusive", actual="judged by exploration only, beside the fault-free history")
+
+
+def _rule(number: int, check: Check) -> Rule:
+    text = " ".join((check.__doc__ or "").split())
+    return Rule(
+        id=f"{FAMILY}-{number}",
+        level="MUST",
+        side="refit",
+        text=text,
+        versions="",
+        citations=(f"fault exploration, invariant {check.__name__}",),
+        judge=_alone,
+    )
+
+
+INVARIANTS: tuple[Rule, ...] = tuple(_rule(number, check) for number, check in enumerate(CHECKS, 1))
+"""EXPLORE-1, EXPLORE-2, ... in the order of `invariants.CHECKS`; ids are never reused."""
+
+BY_ID: Mapping[str, Rule] = {rule.id: rule for rule in INVARIANTS}
+BY_NAME: Mapping[str, Rule] = {check.__name__: rule for check, rule in zip(CHECKS, INVARIANTS, strict=True)}
+_CHECK_OF: Mapping[str, Check] = {rule.id: check for rule, check in zip(INVARIANTS, CHECKS, strict=True)}
