@@ -53,3 +53,22 @@ def bench_control_call(benchmark, core, path):
         return core.step(Call(id=n, path=path, method=method, body={"mode": "retract"}), n * 0.01)
 
     benchmark(call)
+
+
+@pytest.mark.benchmark(group="http front, from start to the first /model_info")
+def bench_http_front(benchmark, tmp_path):
+    import httpx
+
+    from fakes.fronts.process import ServerProcess
+    from fakes.tiny import write_model
+
+    write_model(tmp_path / "model", CONFIG, WEIGHTS)
+
+    def start_and_ask():
+        server = ServerProcess(["--model-path", str(tmp_path / "model"), "--port", "0"], log=tmp_path / "log")
+        try:
+            assert httpx.get(f"{server.url}/model_info").status_code == 200
+        finally:
+            server.kill()
+
+    benchmark.pedantic(start_and_ask, rounds=5)
