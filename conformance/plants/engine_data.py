@@ -191,13 +191,15 @@ def _unscaled(original: Any) -> Any:
     def norm(self: Any, hidden: Any, residual: Any, name: str) -> Any:
         if name != "model.norm.weight":
             return original(self, hidden, residual, name)
-        weights = self.ranks[0] if hasattr(self, "ranks") else self._ranks[0]
-        kept = weights.params[name].copy()
-        weights.fill(name, 1.0)
+        ranks = list(self.ranks)
+        kept = [rank.params[name].copy() for rank in ranks]
+        for rank in ranks:
+            rank.fill(name, 1.0)
         try:
             return original(self, hidden, residual, name)
         finally:
-            weights.fill(name, kept)
+            for rank, value in zip(ranks, kept, strict=True):
+                rank.fill(name, value)
 
     return norm
 
