@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -66,7 +66,7 @@ class ServerProcess:
             os.close(parent_read)
             os.close(ready_write)
         try:
-            self.port = self._wait_ready(ready_read, ready_timeout_s)
+            self.port = wait_ready(ready_read, ready_timeout_s, self.wait, self.log_tail)
         except BaseException:
             self.stop()
             raise
@@ -117,20 +117,27 @@ class ServerProcess:
 
     def log_tail(self, lines: int = 5) -> str:
         """The last lines of the log."""
-        if self._log is None or not self._log.exists():
-            return "(no log)"
-        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return log_tail(self._log, lines)
 
-    def _wait_ready(self, fd: int, timeout_s: float) -> int:
-        deadline = time.monotonic() + timeout_s
-        said = b""
-        while not said.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
-                raise StartError(f"the server was not ready after {timeout_s:g} s\n{self.log_tail()}")
-            part = os.read(fd, 4096)
-            if not part:
-                code = self.wait(5.0)
-                raise StartError(f"the server ended with code {code} before it was ready\n{self.log_tail()}")
-            said += part
-        return int(json.loads(said)["port"])
+
+def log_tail(log: Path | None, lines: int) -> str:
+    """The last lines of a log."""
+    if log is None or not log.exists():
+        return "(no log)"
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def wait_ready(fd: int, timeout_s: float, wait: Callable[[float], int | None], tail: Callable[[], str]) -> int:
+    """The port that a server tells through its ready pipe. StartError, with the end of its log, when it does not."""
+    deadline = time.monotonic() + timeout_s
+    said = b""
+    while not said.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            raise StartError(f"the server was not ready after {timeout_s:g} s\n{tail()}")
+        part = os.read(fd, 4096)
+        if not part:
+            code = wait(5.0)
+            raise StartError(f"the server ended with code {code} before it was ready\n{tail()}")
+        said += part
+    return int(json.loads(said)["port"])

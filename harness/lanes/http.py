@@ -21,7 +21,7 @@ from harness.proxy_gate import Doors
 if TYPE_CHECKING:
     import numpy as np
 
-    from fakes.fronts.process import ServerProcess
+    from fakes.fronts.launcher import ForkedServer, Launcher
 
 TIME_SCALE = 0.1
 READY_S = 60.0
@@ -54,6 +54,7 @@ class HttpLane:
         self._traces: list[Path] = []
         self._folder: Path | None = None
         self._wire: Wire | None = None
+        self._launcher: Launcher | None = None
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ class HttpLane:
 
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A fresh scenario."""
-        self.wire  # noqa: B018 - made before the clock starts
+        self.wire, self.launcher  # noqa: B018 - made before the clock starts
         self._gate = gate
         self._doors = Doors(gate, self.time_scale)
         self._epoch = time.monotonic()
@@ -124,6 +125,9 @@ class HttpLane:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        if self._launcher is not None:
+            self._launcher.close()
+            self._launcher = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -149,6 +153,15 @@ class HttpLane:
         return self._wire
 
     @property
+    def launcher(self) -> Launcher:
+        """What servers are forked from."""
+        if self._launcher is None:
+            from fakes.fronts.launcher import Launcher
+
+            self._launcher = Launcher()
+        return self._launcher
+
+    @property
     def folder(self) -> Path:
         """A folder for models, logs and traces; removed by `close`."""
         if self._folder is None:
@@ -165,9 +178,9 @@ class HttpLane:
             write_model(path, config, self.weights(spec, spec.seed))
         return path
 
-    def start(self, spec: EngineSpec, name: str, incarnation: int) -> ServerProcess:
+    def start(self, spec: EngineSpec, name: str, incarnation: int) -> ForkedServer:
         """One server process."""
-        from fakes.fronts.process import ServerProcess, StartError
+        from fakes.fronts.process import StartError
 
         stem = f"{name}-{incarnation}-{len(self._traces)}"
         trace = self.folder / f"{stem}.jsonl"
@@ -189,7 +202,7 @@ class HttpLane:
             *options,
         ]
         try:
-            return ServerProcess(args, log=self.folder / f"{name}.log", env=env, ready_timeout_s=READY_S)
+            return self.launcher.start(args, log=self.folder / f"{name}.log", env=env, ready_timeout_s=READY_S)
         except StartError as error:
             raise HarnessError(str(error)) from error
 

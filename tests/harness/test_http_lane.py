@@ -65,7 +65,8 @@ def test_death_is_a_dropped_connection_then_refused_ones_and_nothing_is_left(sta
     assert {n.incarnation for n in history.facts(source="core")} == {0, 1}
     assert history.canaries()[0].matches()
     assert not process.is_running()
-    assert [p for p in psutil.Process().children(recursive=True) if "launch_server" in " ".join(p.cmdline())] == []
+    left = [p.pid for p in psutil.Process().children(recursive=True) if "fakes.fronts" in " ".join(p.cmdline())]
+    assert left == [lane.launcher.pid]
 
 
 def test_a_call_that_takes_longer_than_its_caller_waits_is_a_timeout(stage):
@@ -119,5 +120,7 @@ def test_closing_the_lane_removes_its_folder():
     folder = Path(lane.folder)
     lane.model(EngineSpec("0.5.23"))
     assert folder.exists()
+    launcher = psutil.Process(lane.launcher.pid)
     lane.close()
     assert not folder.exists()
+    assert not launcher.is_running()

@@ -1,0 +1,150 @@
+"""Many servers, one after the other, each in a few hundredths of a second: see `forking`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fakes.fronts.process import StartError, log_tail, wait_ready
+
+MODULE = "fakes.fronts.forking"
+_ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Launcher:
+    """Starts servers by fork: one interpreter start for all of them. `close()` ends it; stop the servers before."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, "--channel", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_ONE_THREAD},  # a process with threads must not be forked
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._channel = ours
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """The launcher's own process."""
+        return self._process.pid
+
+    def start(
+        self,
+        args: Sequence[str],
+        *,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        ready_timeout_s: float = 60.0,
+    ) -> ForkedServer:
+        """One server, once it listens; the arguments are those of `process.ServerProcess`. StartError when it fails."""
+        return ForkedServer(self, args, log, dict(env or {}), ready_timeout_s)
+
+    def order(self, args: Sequence[str], log: Path | None, env: Mapping[str, str], fds: Sequence[int]) -> int:
+        """Send one order; the process id of the server."""
+        data = json.dumps({"args": list(args), "log": str(log or ""), "env": dict(env)}).encode()
+        with self._lock:
+            try:
+                socket.send_fds(self._channel, [data], list(fds))
+                said = self._channel.makefile("rb", buffering=0).readline()
+            except OSError as error:
+                raise StartError(f"the launcher is gone: {error}") from error
+        if not said:
+            raise StartError(f"the launcher ended with code {self._process.wait()}")
+        return int(said)
+
+    def close(self) -> None:
+        """End it."""
+        self._channel.close()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class ForkedServer:
+    """One running server; the same to its user as `process.ServerProcess`."""
+
+    def __init__(
+        self, launcher: Launcher, args: Sequence[str], log: Path | None, env: Mapping[str, str], ready_timeout_s: float
+    ) -> None:
+        self._log = log
+        self._code: int | None = None
+        pipes = [os.pipe() for _ in range(3)]
+        (parent_read, self._parent_write), (ready_read, ready_write), (self._ended, ended_write) = pipes
+        if not any(arg == "--port" or arg.startswith("--port=") for arg in args):
+            args = [*args, "--port", "0"]
+        try:
+            self.pid = launcher.order(args, log, env, (parent_read, ready_write, ended_write))
+        except BaseException:
+            for fd in (self._parent_write, ready_read, self._ended):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (parent_read, ready_write, ended_write):
+                os.close(fd)
+        try:
+            self.port = wait_ready(ready_read, ready_timeout_s, self.wait, self.log_tail)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            os.close(ready_read)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still exists."""
+        return self.wait(0.0) is None
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -9 after a death."""
+        return self.wait(0.0)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the process to end; its return code, or None when it still runs."""
+        if self._code is None and select.select([self._ended], [], [], timeout_s)[0]:
+            self._code = int(os.read(self._ended, 16) or b"-9")  # nothing written: the launcher is gone
+        return self._code
+
+    def kill(self) -> None:
+        """kill -9 of the whole group; returns when it was reaped."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait(60.0)
+
+    def stop(self) -> None:
+        """End it, whatever state it is in; may be called twice."""
+        if self._parent_write >= 0:
+            self.kill()
+            os.close(self._parent_write)
+            os.close(self._ended)
+            self._parent_write = -1
+            if self._code is None:
+                self._code = -signal.SIGKILL
+
+    def log_tail(self, lines: int = 5) -> str:
+        """The last lines of the log."""
+        return log_tail(self._log, lines)
