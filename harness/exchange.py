@@ -168,9 +168,8 @@ class Exchange:
         asked = self._asked
         url = httpx.URL(self._keeper.server())
         headers = [(b"host", url.netloc), *_passed(asked.headers, b"host", b"content-length")]
-        content = asked.body if asked.body or _has(asked.headers, b"content-length") else None
         target = url.raw_path.rstrip(b"/") + asked.target
-        request = httpx.Request(asked.method, url.copy_with(raw_path=target), headers=headers, content=content)
+        request = httpx.Request(asked.method, url.copy_with(raw_path=target), headers=headers, content=asked.body)
         try:
             response = await self._client.send(request, stream=True)
             try:
@@ -232,10 +231,6 @@ def new_client() -> httpx.AsyncClient:
 
 def _value(headers: Headers, wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
-
-
-def _has(headers: Headers, wanted: bytes) -> bool:
-    return any(name == wanted for name, _ in headers)
 
 
 def _passed(headers: Headers, *less: bytes) -> Headers:
