@@ -276,6 +276,10 @@ class Bench:
         for fault in faults:
             self.gate.plant(parse_fault(fault) if isinstance(fault, str) else fault)
 
+    def when(self, engine: EngineHandle, op: str, nth: int, act: Callable[[], None]) -> None:
+        """Do `act` when the client's nth call of `op` to `engine`, from now on, is on its way; it must not wait."""
+        self.gate.when(engine.name, op, nth, act)
+
     def refit(
         self,
         seed: int | None,

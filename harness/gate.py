@@ -100,6 +100,7 @@ class FaultGate:
         self.describe = describe
         self.applied: list[Fault] = []
         self._counts: dict[tuple[str, str], int] = {}
+        self._awaited: dict[tuple[str, str, int], list[Callable[[], None]]] = {}
         self._calls = 0
         self._lock = threading.Lock()
 
@@ -108,6 +109,15 @@ class FaultGate:
         with self._lock:
             counts = [n for (engine, op), n in self._counts.items() if op == fault.op and fault.engine in (engine, "*")]
             self.faults += (msgspec.structs.replace(fault, nth=fault.nth + max(counts, default=0)),)
+
+    def when(self, engine: str, op: str, nth: int, act: Callable[[], None]) -> None:
+        """Do `act` once the nth call of the client to (engine, op), from now on, is recorded and not yet delivered.
+
+        It is done on the caller's thread, so it must not wait.
+        """
+        with self._lock:
+            key = (engine, op, nth + self._counts.get((engine, op), 0))
+            self._awaited.setdefault(key, []).append(act)
 
     def admit(
         self,
@@ -127,11 +137,13 @@ class FaultGate:
         with self._lock:
             self._calls += 1
             call, t, fault = self._calls, self.now(), None
+            due: list[Callable[[], None]] = []
             if origin == "sut":
                 nth = self._counts[engine, op] = self._counts.get((engine, op), 0) + 1
                 fault = next((f for f in self.faults if f.matches(engine, op, nth)), None)
                 if fault is not None:
                     self.applied.append(fault)
+                due = self._awaited.pop((engine, op, nth), due)
             self.trace.write(
                 Invoke(
                     engine=engine,
@@ -145,6 +157,8 @@ class FaultGate:
                     fault=str(fault) if fault else "",
                 )
             )
+        for act in due:
+            act()
         return Passage(call, engine, incarnation, op, origin, t, fault)
 
     def settle(self, passage: Passage, outcome: Outcome | None) -> Outcome:

@@ -51,10 +51,16 @@ def right_after_an_answer(bench: Bench) -> None:
 
 @scenarios.add("PART-71", "PAUSE-3", "VERIF-1", relation=NOT_RUN)
 def requests_that_arrive(bench: Bench) -> None:
-    """One every tenth of a second, from the moment at which the refit begins; its second bucket takes two seconds."""
-    labels = [f"meanwhile-{n}" for n in range(30)]
+    """Some before the refit, some with its first bucket, some with its second, which takes two seconds."""
+    labels = [f"meanwhile-{n}" for n in range(12)]
     (e,) = prepare(bench, 1, *labels)
-    requests = [bench.traffic(e, label, n=2, after_s=0.1 * n) for n, label in enumerate(labels)]
+    requests = [bench.traffic(e, label, n=2) for label in labels[:4]]
+
+    def arrive(some: list[str]) -> None:
+        requests.extend(bench.traffic(e, label, n=2) for label in some)
+
+    bench.when(e, BUCKET, 1, lambda: arrive(labels[4:8]))
+    bench.when(e, BUCKET, 2, lambda: arrive(labels[8:]))
     bench.fault(f"e0:{BUCKET}#2:before:delay=2")
     bench.refit(1)
     for request in requests:

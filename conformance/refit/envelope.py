@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.refit.steps import NOT_RUN, ask, prepare, question, restart_dead
+from conformance.refit.steps import NOT_RUN, ask, give_memory, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -16,13 +16,15 @@ ALWAYS = (
 )  # fmt: skip
 
 
-def refit_twice(bench: Bench, engines: int) -> None:
-    """A warm prompt and a running request; two refits, with questions after each."""
+def refit_twice(bench: Bench, engines: int, *, away: bool = False) -> None:
+    """A warm prompt, a running request, two refits, with questions after each. `away`: the trainer has the memory."""
     handles = prepare(bench, engines, "warm")
     for e in handles:
         ask(bench, e, "warm", FEW)
     running = [bench.traffic(e, "running", n=24) for e in handles]
     for number in (1, 2):
+        if away and number == 1:
+            give_memory(bench)
         bench.refit(number)
         question(bench, handles, f"fresh-{number}", "warm", n=FEW)
         restart_dead(handles)
@@ -40,6 +42,17 @@ def two_refits(bench: Bench) -> None:
 def two_refits_of_a_fleet(bench: Bench) -> None:
     """Two engines."""
     refit_twice(bench, 2)
+
+
+@scenarios.add(
+    *(rule for rule in ALWAYS if rule != "PAUSE-1"),  # the client paused the engine before the refit
+    relation="fake only: the memory saver needs a GPU",
+    explore=True,
+    options={"enable_memory_saver": True},
+)
+def two_refits_from_released_memory(bench: Bench) -> None:
+    """One engine, whose memory the trainer has when the first refit begins."""
+    refit_twice(bench, 1, away=True)
 
 
 @scenarios.add("VER-3", relation=NOT_RUN)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from conformance.engine.steps import BUCKET
-from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
+from conformance.refit.steps import NOT_RUN, give_memory, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/memory", side="refit")
-
-
-def _train(bench: Bench) -> None:
-    if "phase" not in bench.caps.optional:
-        bench.unsupported("the adapter has no phase()")
-    try:
-        bench.sut.phase("train", 60.0)  # type: ignore[attr-defined]
-    except Exception as error:  # the client's own failure: told, and the refit that follows is judged
-        bench.note("phase_failed", error=f"{type(error).__name__}: {error}")
 
 
 @scenarios.add("MEM-1", "MEM-2", "MEM-3", "PAUSE-6", "VERIF-1", relation=NOT_RUN)
@@ -24,7 +15,7 @@ def release_and_refit(bench: Bench) -> None:
     """Two whole cycles."""
     handles = prepare(bench, 1)
     for number in (1, 2):
-        _train(bench)
+        give_memory(bench)
         bench.refit(number)
         question(bench, handles, f"fresh-{number}")
 
@@ -33,7 +24,7 @@ def release_and_refit(bench: Bench) -> None:
 def the_onload_fails(bench: Bench) -> None:
     """Weights are not given memory again; after that failure comes a good refit."""
     handles = prepare(bench, 1)
-    _train(bench)
+    give_memory(bench)
     bench.fault("e0:resume_memory_occupation#1:before:status400")
     bench.refit(1)
     question(bench, handles, "fresh-1")
@@ -46,7 +37,7 @@ def the_onload_fails(bench: Bench) -> None:
 def the_onload_fails_on_one_of_two(bench: Bench) -> None:
     """The other one gets all of its memory back."""
     handles = prepare(bench, 2)
-    _train(bench)
+    give_memory(bench)
     bench.fault("e1:resume_memory_occupation#1:before:status400")
     bench.refit(1)
     question(bench, handles, "fresh-1")
@@ -56,7 +47,7 @@ def the_onload_fails_on_one_of_two(bench: Bench) -> None:
 def a_refit_fails_on_released_memory(bench: Bench) -> None:
     """The second bucket fails; the next refit brings everything back."""
     handles = prepare(bench, 1)
-    _train(bench)
+    give_memory(bench)
     bench.fault(f"e0:{BUCKET}#2:before:status500")
     bench.refit(1)
     question(bench, handles, "fresh-1")

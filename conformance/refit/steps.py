@@ -8,7 +8,7 @@ from conformance.engine.steps import NOT_RUN, know
 from harness.bench import CANARY_TOKENS, Bench, generation
 from harness.lanes.base import EngineHandle
 
-__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "prepare", "question", "restart_dead"]
+__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "give_memory", "prepare", "question", "restart_dead"]
 
 SEEDS = (0, 1, 2)
 PATIENCE_S = 5.0  # for an answer from an engine that may be paused for good
@@ -46,6 +46,16 @@ def question(bench: Bench, engines: Sequence[EngineHandle], *labels: str, n: int
         engine.call("model_info", method="GET", timeout_s=PATIENCE_S)
         for label in labels:
             ask(bench, engine, label, n)
+
+
+def give_memory(bench: Bench) -> None:
+    """The trainer takes the memory. What the client fails at is noted, and the refit that follows is judged."""
+    if "phase" not in bench.caps.optional:
+        bench.unsupported("the adapter has no phase()")
+    try:
+        bench.sut.phase("train", 60.0)  # type: ignore[attr-defined]
+    except Exception as error:
+        bench.note("phase_failed", error=f"{type(error).__name__}: {error}")
 
 
 def restart_dead(engines: Sequence[EngineHandle]) -> None:

@@ -201,3 +201,18 @@ def test_a_text_that_is_no_fault_is_refused_in_one_line(text):
     with pytest.raises(UsageError) as told:
         parse_fault(text)
     assert "\n" not in str(told.value)
+
+
+def test_something_can_be_done_when_a_call_of_the_client_is_on_its_way():
+    stand = Stand()
+    stand.call()
+    stand.gate.when("e0", "flush_cache", 2, lambda: stand.engine.start("generate", {}))
+    stand.call(origin="probe")
+    stand.call()
+    stand.call("pause_generation")
+    assert "generate" not in [op for _, op in stand.link.reached]
+    stand.call()
+    stand.call()
+    assert [op for _, op in stand.link.reached][-3:] == ["generate", "flush_cache", "flush_cache"]
+    calls = [c.op for c in stand.history.calls()]
+    assert calls[-3:] == ["flush_cache", "generate", "flush_cache"]
