@@ -113,7 +113,7 @@ class Recorder:
                 self.progress(sequence.name)
                 port = RealPort(self.server, self.model)
                 perform(sequence, port, gate)
-                if sequence.fatal:
+                if sequence.fatal or not self.server.alive:
                     self._note_death(gate)
                 port.payloads.release()
                 if sequence.taints or sequence.fatal:

@@ -67,11 +67,6 @@ SEQUENCES = [
         _killed_by(update(Entry(change={"model.norm.weight": ([3], 1.0)}))),
     ),
     _fatal(
-        "wrong-shape-column",
-        "a gate projection with too few rows",
-        _killed_by(update(Entry(change={"model.layers.0.mlp.gate_proj.weight": ([32, 64], 0.5)}))),
-    ),
-    _fatal(
         "wrong-width",
         "a q projection with the wrong width",
         _killed_by(update(Entry(change={"model.layers.0.self_attn.q_proj.weight": ([64, 32], 0.5)}))),
@@ -80,12 +75,6 @@ SEQUENCES = [
         "wrong-embedding",
         "an embedding of the wrong size",
         _killed_by(update(Entry(change={"model.embed_tokens.weight": ([500, 64], 0.5)}))),
-    ),
-    _fatal(
-        "oversize-tp1",
-        "too many rows at tp 1",
-        _killed_by(update(Entry(seed=1, only=["*gate_proj*"], oversize={"model.layers.0.mlp.gate_proj.weight": 64}))),
-        tp=[1],
     ),
     _fatal(
         "unknown-load-format", "a load_format that does not exist", _killed_by(update(whole(1), load_format="bogus"))

@@ -3,6 +3,8 @@
 from real_runs.recipes import Entry
 from real_runs.sequence import BEGIN, END, FLUSH, Sequence, Step, canary, update, whole
 
+GATE, DOWN, O = (f"model.layers.0.{part}.weight" for part in ("mlp.gate_proj", "mlp.down_proj", "self_attn.o_proj"))
+
 
 def _then(*steps: Step) -> list[Step]:
     return [BEGIN, *steps, END, FLUSH, canary()]
@@ -53,5 +55,25 @@ SEQUENCES = [
         about="a tensor with too many rows is cut silently at tp 2",
         tp=[2],
         steps=_then(update(Entry(seed=1, only=["*gate_proj*"], oversize={"model.layers.0.mlp.gate_proj.weight": 64}))),
+    ),
+    Sequence(
+        name="shape/short-rows",
+        about="a gate projection with too few rows",
+        steps=_then(update(Entry(change={GATE: ([32, 64], 0.5)})), canary([9, 8, 7], 16)),
+    ),
+    Sequence(
+        name="shape/short-columns",
+        about="row-parallel inputs that are too short",
+        steps=_then(
+            update(Entry(change={DOWN: ([64, 64], 0.02)})),
+            canary([9, 8, 7], 16),
+            update(Entry(change={O: ([64, 16], 0.02)})),
+        ),
+    ),
+    Sequence(
+        name="shape/too-many-rows",
+        about="too many rows at tp 1",
+        tp=[1],
+        steps=_then(update(Entry(seed=1, only=["*gate_proj*"], oversize={GATE: 64}))),
     ),
 ]
