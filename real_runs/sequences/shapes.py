@@ -3,7 +3,7 @@
 from real_runs.recipes import Entry
 from real_runs.sequence import BEGIN, END, FLUSH, Sequence, Step, canary, update, whole
 
-GATE, DOWN, O = (f"model.layers.0.{part}.weight" for part in ("mlp.gate_proj", "mlp.down_proj", "self_attn.o_proj"))
+GATE, DOWN, OUT = (f"model.layers.0.{part}.weight" for part in ("mlp.gate_proj", "mlp.down_proj", "self_attn.o_proj"))
 
 
 def _then(*steps: Step) -> list[Step]:
@@ -67,7 +67,7 @@ SEQUENCES = [
         steps=_then(
             update(Entry(change={DOWN: ([64, 64], 0.02)})),
             canary([9, 8, 7], 16),
-            update(Entry(change={O: ([64, 16], 0.02)})),
+            update(Entry(change={OUT: ([64, 16], 0.02)})),
         ),
     ),
     Sequence(
