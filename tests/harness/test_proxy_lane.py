@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import httpx
 import psutil
@@ -119,11 +120,19 @@ def test_an_engine_that_a_call_kills_is_behind_the_same_url_when_it_is_back(stag
 
 def test_a_call_that_its_client_gives_up_is_recorded_before_the_refit_ends(stage):
     bench, finish = stage
-    bench.fault("e0:pause_generation#1:before:hang", "e0:continue_generation#1:after:hang")
+    bench.fault("e0:pause_generation#1:before:hang", "e0:continue_generation#1:before:hang")
+    assert bench.sut  # set up: the door is open
+    loop = bench.lane.doors._proxy._loop
+
+    def give_up(url: str) -> None:
+        loop.call_soon_threadsafe(loop.call_later, 0.5, time.sleep, 1.5)  # it learns late that its client is gone
+        bench.sut.trainer.post(url, "continue_generation", {})
+
+    bench.sut.trainer._continue = give_up
     assert isinstance(bench.refit(1).error, httpx.ReadTimeout)
     history = finish()
     (refit,) = history.refits()
-    hung = [c for c in history.calls(origin="sut") if c.fault]
+    hung = history.calls(origin="sut")
     assert [(c.op, c.error[:7]) for c in hung] == [("pause_generation", "timeout"), ("continue_generation", "timeout")]
     assert all(c.end_pos < refit.end_pos for c in hung)
     assert all(c.end_t - c.t >= 0.9 / SCALE for c in hung)
