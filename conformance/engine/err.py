@@ -40,19 +40,19 @@ def not_base64_kills(bench: Bench) -> None:
     _fatal(bench, "not-base64", ["***"])
 
 
-@scenarios.add("ERR-56", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-56", "ERR-51", relation=VALIDATED, fatal=True)
 def not_a_pickle(bench: Bench) -> None:
     """Good base64 of something else."""
     _fatal(bench, "not-a-pickle", [NO_PICKLE])
 
 
-@scenarios.add("ERR-57", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-57", "ERR-51", relation=VALIDATED, fatal=True)
 def a_forbidden_global(bench: Bench) -> None:
     """A pickle that would run a command."""
     _fatal(bench, "forbidden-global", [FORBIDDEN])
 
 
-@scenarios.add("ERR-58", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-58", "ERR-51", relation=VALIDATED, fatal=True)
 def an_unknown_load_format(bench: Bench) -> None:
     """load_format bogus, with a good list of tensors."""
     e = bench.e0
@@ -61,7 +61,7 @@ def an_unknown_load_format(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("ERR-59", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-59", "ERR-51", relation=VALIDATED, fatal=True)
 def another_load_format(bench: Bench) -> None:
     """A list of tensors sent as a flattened bucket."""
     e = bench.e0
@@ -69,7 +69,7 @@ def another_load_format(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("ERR-60", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-60", "ERR-51", relation=VALIDATED, fatal=True)
 def an_empty_payload_list(bench: Bench) -> None:
     """No payload for anybody."""
     _fatal(bench, "empty-list", [])

@@ -48,7 +48,7 @@ def releasing_kv_drops_the_cache(bench: Bench) -> None:
     ask(bench, e, "warm")
 
 
-@scenarios.add("MEM-53", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("MEM-53", "ERR-51", relation=VALIDATED, fatal=True)
 def resume_what_was_not_released(bench: Bench) -> None:
     """One tag was released, another one is resumed."""
     e = bench.e0
@@ -58,7 +58,7 @@ def resume_what_was_not_released(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("MEM-54", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("MEM-54", "ERR-51", relation=VALIDATED, fatal=True)
 def release_while_one_runs(bench: Bench) -> None:
     """Not paused."""
     e = bench.e0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, device_names, know, push
+from conformance.engine.steps import VALIDATED, ask, device_names, know, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -24,7 +24,7 @@ def unknown_and_no_names(bench: Bench) -> None:
     ask(bench, e, "unknown")
 
 
-@scenarios.add("NAME-52", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("NAME-52", "ERR-51", relation=VALIDATED, fatal=True)
 def unknown_name_under_direct(bench: Bench) -> None:
     """The same name kills under load_format direct."""
     e = bench.e0
@@ -56,7 +56,7 @@ def other_dtypes(bench: Bench) -> None:
     ask(bench, e, "mixed")
 
 
-@scenarios.add("NAME-55", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("NAME-55", "ERR-51", relation=VALIDATED, fatal=True)
 def a_norm_of_three(bench: Bench) -> None:
     """Three values for 64."""
     e = bench.e0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from conformance.engine.steps import NOT_RUN, ask, know, load, push
+from conformance.engine.steps import VALIDATED, ask, know, load, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/rank")
 
 
-@scenarios.add("RANK-51", "ERR-51", relation=NOT_RUN, fatal=True, min_tp=2)
+@scenarios.add("RANK-51", "ERR-51", relation=VALIDATED, fatal=True, min_tp=2)
 def a_payload_short(bench: Bench) -> None:
     """One payload less than there are ranks."""
     e = bench.e0
@@ -17,7 +17,7 @@ def a_payload_short(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("RANK-52", relation=NOT_RUN, min_tp=2)
+@scenarios.add("RANK-52", relation=VALIDATED, min_tp=2)
 def a_payload_too_many(bench: Bench) -> None:
     """The last one holds other weights."""
     e = bench.e0
@@ -27,7 +27,7 @@ def a_payload_too_many(bench: Bench) -> None:
     ask(bench, e, "long")
 
 
-@scenarios.add("RANK-53", relation=NOT_RUN, min_tp=2)
+@scenarios.add("RANK-53", relation=VALIDATED, min_tp=2)
 def ranks_from_two_sets(bench: Bench) -> None:
     """The last rank stays with the old weights."""
     e = bench.e0
@@ -38,7 +38,7 @@ def ranks_from_two_sets(bench: Bench) -> None:
     load(bench, e, 0)
 
 
-@scenarios.add("RANK-54", relation=NOT_RUN, min_tp=2)
+@scenarios.add("RANK-54", relation=VALIDATED, min_tp=2)
 def payloads_swapped(bench: Bench) -> None:
     """In reverse order."""
     e = bench.e0
