@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -63,6 +64,7 @@ def run(request: Request) -> int:
             raise UsageError(f"unknown operator {name!r}; known: {', '.join(operators.NAMES)}")
     if request.report is not None and request.report.exists() and not request.report.is_dir():
         raise UsageError(f"{request.report}: is not a folder")
+    signal.signal(signal.SIGTERM, _interrupt)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own modules are found where the user is
     request, judged_by_rules = _configured(request)
@@ -102,6 +104,11 @@ def run(request: Request) -> int:
             _say(text)
     _write(request, outcome)
     return _code(request, outcome)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """A TERM ends the session as Ctrl-C does: what was finished is kept and told."""
+    raise KeyboardInterrupt
 
 
 def _configured(request: Request) -> tuple[Request, bool]:

@@ -27,7 +27,7 @@ except ImportError:
     _TMP_PATH = None  # type: ignore[assignment]
 
 T = TypeVar("T")
-HOT_EXAMPLES = 25
+HOT_EXAMPLES = 5
 # Without what prints reports, runs tests elsewhere, in another order or many times, or writes into the folder.
 _WITHOUT = ("cacheprovider", "terminal", "randomly", "xdist", "benchmark")
 _OPTIONS = ("-s", *(option for name in _WITHOUT for option in ("-p", f"no:{name}")))
@@ -104,26 +104,62 @@ class PytestChecks:
         state.teardown_exact(None)
 
 
-def hasten(items: Sequence[pytest.Item], examples: int = HOT_EXAMPLES) -> None:
-    """Make Hypothesis tests stop at the first failure: few examples, always the same, no shrinking, no database."""
+HOT_PROFILE = "refitcheck-mutate"
+
+
+def hot_profile() -> None:
+    """Let tests that run a state machine by themselves be quick, too: their settings come from the profile in force.
+
+    A conftest that loads `$HYPOTHESIS_PROFILE` loads this one, unless the user has named another.
+    """
     try:
         from hypothesis import HealthCheck, Phase, settings
     except ImportError:
         return
+    settings.register_profile(
+        HOT_PROFILE,
+        max_examples=HOT_EXAMPLES,
+        stateful_step_count=20,
+        phases=[Phase.explicit, Phase.generate],
+        derandomize=True,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile(os.environ.setdefault("HYPOTHESIS_PROFILE", HOT_PROFILE))
+    from hypothesis import stateful
 
-    def quick(old: Any) -> Any:
-        return settings(
-            old,
-            max_examples=min(old.max_examples, examples),
-            phases=[Phase.explicit, Phase.generate],
-            derandomize=True,
-            database=None,
-            deadline=None,
-            print_blob=False,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-        )
+    real = stateful.run_state_machine_as_test
 
+    def quick_machine(factory: Any, *, settings: Any = None, **more: Any) -> None:
+        real(factory, settings=_quick(settings or factory.TestCase.settings), **more)
+
+    stateful.run_state_machine_as_test = quick_machine  # type: ignore[assignment]
+
+
+def _quick(old: Any, examples: int = HOT_EXAMPLES) -> Any:
+    """These settings, for finding a failure and nothing else."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    return settings(
+        old,
+        max_examples=min(old.max_examples, examples),
+        phases=[Phase.explicit, Phase.generate],
+        derandomize=True,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def hasten(items: Sequence[pytest.Item], examples: int = HOT_EXAMPLES) -> None:
+    """Make Hypothesis tests stop at the first failure: few examples, always the same, no shrinking, no database."""
+    if "hypothesis" not in sys.modules:
+        return
     done: set[int] = set()
     for item in items:
         obj = getattr(item, "obj", None)
@@ -132,14 +168,16 @@ def hasten(items: Sequence[pytest.Item], examples: int = HOT_EXAMPLES) -> None:
             cls: Any = getattr(item, "cls", None)
             if cls is not None and id(cls) not in done:
                 done.add(id(cls))
-                cls.settings = quick(cls.settings)
+                cls.settings = _quick(cls.settings, examples)
         elif hasattr(function, "_hypothesis_internal_use_settings") and id(function) not in done:
             done.add(id(function))
-            function._hypothesis_internal_use_settings = quick(function._hypothesis_internal_use_settings)
+            function._hypothesis_internal_use_settings = _quick(function._hypothesis_internal_use_settings, examples)
 
 
 def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bool = True) -> T:
     """Collect with pytest and call `use` inside its session; TargetError when nothing can be collected."""
+    if hot:
+        hot_profile()
     got: list[T] = []
     scratch = Path(tempfile.mkdtemp(prefix="refitcheck-mutate-"))
 
