@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fakes.outcome import Outcome
-from harness.errors import Unsupported, UsageError
+from harness.errors import HarnessError, RefitcheckError, Unsupported, UsageError
 from harness.faults import Fault, parse_fault
 from harness.gate import FaultGate
 from harness.lanes.base import EngineHandle, EngineSpec, Lane, Pending
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 VOCABULARY = 512  # of the tiny model; the ids below 8 are left to special tokens
 CANARY_LENGTH = 8
 CANARY_TOKENS = 8
+_WORLDS_OWN = ("WorldBroken", "WorldClosed")  # by name: a lane without a world need not import it
 _SPEC_FIELDS = frozenset(f.name for f in dataclasses.fields(EngineSpec)) - {"options", "version"}
 
 
@@ -50,6 +52,7 @@ class Bench:
         seed: int = 0,
         sut_factory: Callable[[], Sut] | None = None,
         sut_options: Mapping[str, Any] | None = None,
+        sut_name: str = "",
     ) -> None:
         self.lane = lane
         self.gate = gate
@@ -60,6 +63,7 @@ class Bench:
         self._sut_factory = sut_factory
         self._sut_options = dict(sut_options or {})
         self._sut: Sut | None = None
+        self._sut_name = sut_name
         self.spare_ranks = 0
         self.gpus: dict[str, tuple[int, ...]] = {}
         self._refits = 0
@@ -239,9 +243,25 @@ class Bench:
             if self._sut_factory is None:
                 raise Unsupported("no system under test: this is an engine-side run")
             sut = self._sut_factory()
+            with self._adapter("capabilities()"):
+                caps = sut.capabilities()
+            fleet = self._fleet(caps)
+            with self._adapter("setup()"):
+                sut.setup(fleet)
             self._sut = sut
-            sut.setup(self._fleet(sut.capabilities()))
         return self._sut
+
+    @contextmanager
+    def _adapter(self, doing: str) -> Iterator[None]:
+        """What an adapter raises outside a refit is nobody's verdict: HarnessError that names it."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, (RefitcheckError, Unsupported)) or type(error).__name__ in _WORLDS_OWN:
+                raise
+            text = " ".join(str(error).split())
+            name = self._sut_name or "adapter"
+            raise HarnessError(f"system under test {name!r}: {doing} raised {type(error).__name__}: {text}") from error
 
     @property
     def caps(self) -> Caps:
@@ -269,7 +289,8 @@ class Bench:
         if self._sut is not None:
             sut, self._sut = self._sut, None
             self.note("closing")
-            sut.close()
+            with self._adapter("close()"):
+                sut.close()
 
     def fault(self, *faults: Fault | str) -> None:
         """Plant faults in the client's calls; their `nth` counts from now on."""
@@ -307,7 +328,7 @@ class Bench:
         except (KeyboardInterrupt, SystemExit, GeneratorExit, Unsupported, UsageError):
             raise
         except BaseException as error:
-            if type(error).__name__ in ("WorldBroken", "WorldClosed"):  # a fake broke: that is no client's doing
+            if type(error).__name__ in _WORLDS_OWN:  # a fake broke: that is no client's doing
                 raise
             done = Refitted(False, error=error)
         sync = getattr(self.lane, "sync", None)  # a client of urls: what it gave up last is to be recorded first

@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 _ClickError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+INTERRUPTED = 130
 PASS_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -126,6 +127,16 @@ def doctor() -> int:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: never a traceback for what the caller can mend."""
+    import signal
+
+    own = os.getpid()
+
+    def end(*_: object) -> None:
+        if os.getpid() != own:
+            os._exit(143)  # a fork of ours
+        raise KeyboardInterrupt  # so that lanes and workers are ended, as by Ctrl-C
+
+    signal.signal(signal.SIGTERM, end)
     sys.exit(invoke(argv))
 
 
@@ -133,15 +144,15 @@ def invoke(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     command = typer.main.get_command(app)
     try:
-        return int(
-            command.main(args=None if argv is None else list(argv), prog_name="refitcheck", standalone_mode=False) or 0
-        )
+        arguments = None if argv is None else list(argv)
+        code = int(command.main(args=arguments, prog_name="refitcheck", standalone_mode=False) or 0)
+        return _told("interrupted", code) if code == INTERRUPTED else code
     except _ClickError as error:
         return _told(" ".join(error.format_message().split()), 4)  # type: ignore[attr-defined]
     except RefitcheckError as error:
         return _told(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _told("interrupted", 130)
+        return _told("interrupted", INTERRUPTED)
     except typer.Exit as done:
         return done.exit_code
     except BrokenPipeError:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection
 
 from harness.errors import HarnessError
 from harness.runner import Runner
 from harness.settings import Settings
 from harness.units import Unit, UnitReport
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _runner: Runner | None = None
 
 
@@ -24,18 +30,39 @@ def execute(
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and of the lane
     workers = min(workers, len(units))
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(settings,)) as pool:
-        pending = {pool.submit(_execute, unit) for unit in units}
-        try:
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        except BrokenProcessPool as error:
-            raise HarnessError(f"a worker process ended: {error}") from error
-        finally:
-            for future in pending:
-                future.cancel()
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(settings,))
+    pending: set[Future[UnitReport]] = set()
+    complete = False
+    try:
+        with _interrupts_held():
+            for unit in units:
+                pending.add(pool.submit(_execute, unit))
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+        complete = True
+    except BrokenProcessPool as error:
+        raise HarnessError(f"a worker process ended: {error}") from error
+    finally:
+        if not complete:  # interrupted, or one unit gave a usage error: what runs now is of no use
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C comes after the workers are started, to this process only: a half started one would tell a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)  # children begin with the mask of their parent
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _here(settings: Settings, units: list[Unit], runner: Runner | None) -> Iterator[UnitReport]:
@@ -50,12 +77,22 @@ def _here(settings: Settings, units: list[Unit], runner: Runner | None) -> Itera
 
 def _start(settings: Settings) -> None:
     import atexit
-    import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it cancels what has not begun
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     global _runner
     _runner = Runner(settings)
     atexit.register(_runner.close)
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers, and they would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _execute(unit: Unit) -> UnitReport:

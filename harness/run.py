@@ -36,14 +36,20 @@ class Outputs:
     histories: Path | None = None
 
     def check(self) -> None:
-        """UsageError for a file whose folder is not there, before anything runs."""
-        for path in (self.junitxml, self.report, self.summary):
-            if path is not None and not path.absolute().parent.is_dir():
-                raise UsageError(f"{path}: no such folder")
-            if path is not None and path.is_dir():
-                raise UsageError(f"{path}: is a folder")
-        if self.histories is not None and self.histories.exists() and not self.histories.is_dir():
-            raise UsageError(f"{self.histories}: is not a folder")
+        """UsageError for what cannot be written, before anything runs."""
+        for path in filter(None, (self.junitxml, self.report, self.summary)):
+            with _told(path):
+                if not path.absolute().parent.is_dir():
+                    raise UsageError(f"{path}: no such folder")
+                if path.is_dir():
+                    raise UsageError(f"{path}: is a folder")
+                new = not path.exists()
+                path.open("ab").close()
+                if new:
+                    path.unlink()
+        if self.histories is not None:
+            with _told(self.histories):
+                self.histories.mkdir(parents=True, exist_ok=True)
 
 
 def settings_from(
@@ -134,8 +140,10 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     results = results_of(settings, book, info, reports)
     code = exit_code(settings, results)
     done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
-    written = _write(done, outputs)
+    written, unwritten = _write(done, outputs)
     _say([*text.failures(done), text.summary(done, written, width=_width())])
+    if unwritten:
+        raise UsageError("\n".join(unwritten))
     return code
 
 
@@ -160,7 +168,6 @@ def _recording_runner(settings: Settings, folder: Path) -> Any:
     from harness.history_files import write_records
     from harness.runner import Runner
 
-    folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
     runner = Runner(settings)
 
@@ -169,35 +176,45 @@ def _recording_runner(settings: Settings, folder: Path) -> Any:
         stem = stem.replace(":", ".")
         number = counts[stem] = counts.get(stem, 0) + 1
         suffix = f"-{number}" if number > 1 else ""
-        write_records(folder / f"{stem}{suffix}.jsonl.xz", [history.header, *history.records])
+        path = folder / f"{stem}{suffix}.jsonl.xz"
+        with _told(path):
+            write_records(path, [history.header, *history.records])
 
     runner.on_history = keep
     return runner
 
 
-def _write(done: Run, outputs: Outputs) -> list[str]:
+def _write(done: Run, outputs: Outputs) -> tuple[list[str], list[str]]:
+    """Write what was asked for: the files, and one line for each that could not be written."""
+    from harness.report import junit, markdown, results_json
+
     written: list[str] = []
+    unwritten: list[str] = []
+    writers = ((results_json.write, outputs.report), (junit.write, outputs.junitxml), (markdown.write, outputs.summary))
+    for write, path in writers:
+        if path is not None:
+            try:
+                with _told(path):
+                    write(done, path)
+                written.append(str(path))
+            except UsageError as error:
+                unwritten.append(str(error))
     try:
-        if outputs.report is not None:
-            from harness.report import results_json
+        with _told("$GITHUB_STEP_SUMMARY"):
+            if markdown.write_step_summary(done):
+                written.append("$GITHUB_STEP_SUMMARY")
+    except UsageError as error:
+        unwritten.append(str(error))
+    return written, unwritten
 
-            results_json.write(done, outputs.report)
-            written.append(str(outputs.report))
-        if outputs.junitxml is not None:
-            from harness.report import junit
 
-            junit.write(done, outputs.junitxml)
-            written.append(str(outputs.junitxml))
-        from harness.report import markdown
-
-        if outputs.summary is not None:
-            markdown.write(done, outputs.summary)
-            written.append(str(outputs.summary))
-        if markdown.write_step_summary(done):
-            written.append("$GITHUB_STEP_SUMMARY")
+@contextmanager
+def _told(what: Path | str) -> Iterator[None]:
+    """An OSError as a UsageError that names `what`."""
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"{error.filename or 'output'}: {error.strerror or error}") from error
-    return written
+        raise UsageError(f"{what}: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -81,7 +81,13 @@ class Runner:
         gate = FaultGate(trace, self.lane.now, faults)
         factory = self._factory(sut) if sut else None
         bench = Bench(
-            self.lane, gate, spec, seed=self.settings.seed, sut_factory=factory, sut_options=self._sut_options()
+            self.lane,
+            gate,
+            spec,
+            seed=self.settings.seed,
+            sut_factory=factory,
+            sut_options=self._sut_options(),
+            sut_name=sut,
         )
         trace.write(self._header(scenario, spec, sut))
         self.lane.begin(gate, self.settings.seed)

@@ -74,7 +74,7 @@ class HttpLane:
         self._epoch = time.monotonic()
 
     def finish(self) -> list[list[AnyRecord]]:
-        """Stop the scenario's servers and read their traces."""
+        """Stop the scenario's servers and read their traces. HarnessError when one of them broke."""
         if self._doors is not None:
             self._doors.close()
         for kit in self._kits:
@@ -82,9 +82,13 @@ class HttpLane:
         for engine in self._engines:
             engine.stop()
         traces = [_read(path) for path in self._traces if path.exists()]
+        broken = [told for path in self._traces if (told := _broken(path.with_suffix(".log")))]
         for path in self._traces:
             path.unlink(missing_ok=True)
+            path.with_suffix(".log").unlink(missing_ok=True)
         self._engines, self._kits, self._traces, self._gate, self._doors = [], [], [], None, None
+        if broken:
+            raise HarnessError(f"the fake broke: {broken[0]}")
         return traces
 
     def now(self) -> float:
@@ -202,7 +206,7 @@ class HttpLane:
             *options,
         ]
         try:
-            return self.launcher.start(args, log=self.folder / f"{name}.log", env=env, ready_timeout_s=READY_S)
+            return self.launcher.start(args, log=trace.with_suffix(".log"), env=env, ready_timeout_s=READY_S)
         except StartError as error:
             raise HarnessError(str(error)) from error
 
@@ -282,6 +286,14 @@ def _scale(value: Any) -> float:
     if not 0 < scale <= 100:
         raise UsageError(f"time_scale {value!r} is not between 0 and 100")
     return scale
+
+
+def _broken(log: Path) -> str:
+    """The last line of a traceback in a server's log: its own bug, which must not look like an answer of an engine."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    _, found, rest = text.partition("Traceback (most recent call last)")
+    lines = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()]
+    return lines[0] if found and lines else "a traceback in its log" if found else ""
 
 
 def _read(path: Path) -> list[AnyRecord]:

@@ -67,11 +67,21 @@ def failure(result: Result, lane: LaneInfo) -> str:
 
 
 def failures(run: Run) -> list[str]:
-    """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be."""
-    out = [failure(r, run.lane) for r in run.with_status("violated", "error")]
+    """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be.
+
+    One for each cause of a harness error: what breaks one scenario often breaks all, and the summary names the rules.
+    """
+    out = [failure(r, run.lane) for r in run.with_status("violated")]
+    causes = {cause(r): r for r in reversed(run.with_status("error"))}
+    out += [failure(r, run.lane) for r in reversed(causes.values())]
     allowed = run.settings.allow_inconclusive
     unsettled = [r for r in run.with_status("inconclusive") if not named(r.rule.id, allowed)]
     return out + [failure(r, run.lane) for r in unsettled[:MOST_INCONCLUSIVE]]
+
+
+def cause(result: Result) -> str:
+    """A harness error without the scenario that it broke."""
+    return result.error.removeprefix(f"scenario {result.scenario}: ")
 
 
 def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
@@ -114,6 +124,8 @@ def _reasons(run: Run) -> Iterable[tuple[str, list[str]]]:
     for result in run.with_status("inconclusive"):
         why = result.verdict.actual or "its precondition never occurred"
         out.setdefault(f"inconclusive, {why}", []).append(result.rule.id)
+    for result in run.with_status("error"):
+        out.setdefault(f"harness error, {cause(result)}", []).append(result.rule.id)
     return ((reason, list(dict.fromkeys(rules))) for reason, rules in out.items())
 
 

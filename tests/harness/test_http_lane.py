@@ -94,6 +94,18 @@ def test_a_server_that_does_not_come_up_is_a_harness_error_with_the_end_of_its_l
         bench.engine(warp_speed=True)
 
 
+def test_a_server_that_breaks_is_a_harness_error_and_no_answer(stage, lane):
+    bench, _ = stage
+    engine = bench.e0
+    log = lane.folder / "e0-0-0.log"
+    assert "on http://127.0.0.1:" in log.read_text()
+    log.write_text("ERROR: Exception\nTraceback (most recent call last):\n  File x\n    y\nKeyError: 'z'\n")
+    assert engine.alive
+    with pytest.raises(HarnessError, match="the fake broke: KeyError: 'z'"):
+        lane.finish()
+    assert not log.exists()
+
+
 def test_options_become_launch_arguments():
     spec = EngineSpec(
         "0.5.23",

@@ -248,3 +248,17 @@ class MuteSut(ToySut):
             return super().refit(deadline_s)
         except RuntimeError:
             raise RuntimeError("the refit failed") from None
+
+
+class SetupSut(ToySut):
+    """Cannot be set up."""
+
+    def setup(self, fleet: Fleet) -> None:
+        raise ValueError("no trainer\nat this address")
+
+
+class CloseSut(ToySut):
+    """Cannot be closed."""
+
+    def close(self) -> None:
+        raise OSError("still busy")
