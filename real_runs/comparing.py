@@ -30,14 +30,12 @@ NORMAL_TEXT: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"MODEL\d|/[\w./+-]*/models/[\w.+-]+"), "PATH"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
     (re.compile(r'File "[^"]*?(?=sglang/srt/)'), 'File "'),
+    (re.compile(r"(max|mean)_abs_err=\S+"), r"\1_abs_err=NUMBER"),  # against tensors that were reset to random values
 )
 # 16 or 64 hex digits are digests: compared by which are equal to which, since every engine may hash in its own way.
 DIGEST = re.compile(r"^(?:[0-9a-f]{16}|[0-9a-f]{64})$")
 # Relative and absolute tolerance of floats by dtype: the order of a sum, no more.
 FLOAT_TOLERANCE: Mapping[str, float] = {"float32": 2e-4, "bfloat16": 0.08}
-# Error text of numbers computed from weights: max_abs_err=0.123 and the like.
-NUMBER_IN_TEXT = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?")
-
 # After the call that was dropped by a death: a caller that is quick enough still meets the closing socket.
 NO_LONGER_THERE = frozenset({"dropped", "refused"})
 
@@ -260,16 +258,5 @@ def unequal(left: Any, right: Any, tolerance: float, path: str = "body") -> Iter
     elif isinstance(left, float) and isinstance(right, (int, float)) and not isinstance(right, bool):
         if abs(left - right) > tolerance * max(1.0, abs(left)):
             yield path, left, right
-    elif isinstance(left, str) and isinstance(right, str):
-        if left != right and not _same_but_numbers(left, right, tolerance):
-            yield path, left, right
     elif left != right or type(left) is not type(right):
         yield path, left, right
-
-
-def _same_but_numbers(left: str, right: str, tolerance: float) -> bool:
-    """Equal texts apart from computed numbers, which are close."""
-    one, other = NUMBER_IN_TEXT.findall(left), NUMBER_IN_TEXT.findall(right)
-    if len(one) != len(other) or NUMBER_IN_TEXT.sub("#", left) != NUMBER_IN_TEXT.sub("#", right):
-        return False
-    return all(abs(float(a) - float(b)) <= tolerance * max(1.0, abs(float(a))) for a, b in zip(one, other, strict=True))
