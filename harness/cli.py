@@ -118,6 +118,19 @@ def serve(ctx: typer.Context) -> int:
 
 
 @app.command()
+def model(
+    folder: Annotated[Path, typer.Argument(help="Where to write config.json and model.safetensors.")],
+    shape: Annotated[str, typer.Option(help="llama, qwen2 or qwen3.")] = "llama",
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+) -> int:
+    """Write a tiny random Hugging Face model, as fake and real engines serve it."""
+    from harness.serving import write_tiny_model
+
+    write_tiny_model(folder, shape, seed)
+    return 0
+
+
+@app.command()
 def doctor() -> int:
     """Look for what would make a run fail: shadowed packages, broken entry points, rules that do not fit together."""
     from harness.doctor import diagnose

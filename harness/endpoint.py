@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from fakes.outcome import Outcome
+from harness.errors import Unsupported
 from harness.lanes.base import EngineHandle
 from harness.sut.protocol import Endpoint
 
@@ -21,8 +22,11 @@ class GatedEndpoint:
 
     @property
     def url(self) -> str | None:
-        """The engine's gated url, for code that speaks HTTP itself; None on a lane in process."""
-        return getattr(self._engine, "gated_url", None)
+        """The engine's gated url, for code that speaks HTTP itself; Unsupported on a lane whose engines have none."""
+        url: str | None = getattr(self._engine, "gated_url", None)
+        if url is None:
+            raise Unsupported("engines of this lane have no url (an adapter that speaks HTTP runs on --lane http)")
+        return url
 
     @property
     def incarnation(self) -> int:

@@ -144,11 +144,14 @@ def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version
 
 
 def exit_code(settings: Settings, results: Iterable[Result]) -> int:
-    """The worst: 3 harness error, 1 violated, 2 inconclusive, 0. SHOULD rules count as MUST rules do."""
+    """The worst: 3 harness error, 1 violated, 2 inconclusive, 0 when at least one rule held.
+
+    SHOULD rules count as MUST rules do.
+    """
     statuses = {
         r.status for r in results if not (r.status == "inconclusive" and named(r.rule.id, settings.allow_inconclusive))
     }
     for status in ("error", "violated", "inconclusive"):
         if status in statuses:
             return EXIT[status]
-    return 0
+    return 0 if "held" in statuses else EXIT["inconclusive"]

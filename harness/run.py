@@ -19,7 +19,7 @@ from harness.lanes.info import LaneInfo, info_of
 from harness.lanes.loader import load_lane
 from harness.pool import execute
 from harness.report.run import Run
-from harness.results import exit_code, results_of
+from harness.results import EXIT, exit_code, results_of
 from harness.settings import Settings, exploration_of, named, policy_of, split_engines
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
@@ -78,6 +78,8 @@ def settings_from(
     finally:
         loaded.close()
     suts = tuple(name.strip() for name in sut.split(",") if name.strip())
+    if not suts:
+        raise UsageError("--sut names no system under test; see refitcheck doctor")
     for name in suts:
         load_sut(name)
     if tp < 0 or tp > 8:
@@ -111,6 +113,9 @@ def check_names(settings: Settings, book: Book) -> None:
             raise UsageError(f"no scenario {name!r}; see refitcheck list --scenarios")
     if settings.plant and settings.plant not in book.plants:
         raise UsageError(f"no plant {settings.plant!r}; see refitcheck list")
+    exercised = {rule for name in settings.scenarios for rule in book.rules_of(book.scenarios[name])}
+    if settings.rules and settings.scenarios and not any(settings.wants(rule) for rule in exercised):
+        raise UsageError(f"scenario {', '.join(settings.scenarios)} exercises none of {', '.join(settings.rules)}")
 
 
 def workers_of(text: str) -> int:
@@ -138,10 +143,14 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     order = {unit: number for number, unit in enumerate(units)}
     reports.sort(key=lambda report: order[report.unit])
     results = results_of(settings, book, info, reports)
-    code = exit_code(settings, results)
+    fired = {fault for report in reports for fault in report.fired}
+    never = [str(fault) for fault in settings.faults if str(fault) not in fired]
+    code = exit_code(settings, results) or (EXIT["inconclusive"] if never else 0)
     done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
     written, unwritten = _write(done, outputs)
     _say([*text.failures(done), text.summary(done, written, width=_width())])
+    if never:
+        _say([f"? --fault {', '.join(never)} met no call of the client: nothing was faulted there"])
     if unwritten:
         raise UsageError("\n".join(unwritten))
     return code

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
 
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
@@ -131,29 +132,39 @@ class Runner:
         rules = judged(self.settings, self.book, scenario, unit.version)
         invariants = invariants_judged(self.settings, self.book, scenario)
         try:
-            for faults, history in self._histories(unit, scenario):
-                report.runs += 1
-                report.calls = max(report.calls, len(history.calls(origin="sut")))
-                if self.on_history is not None:
-                    self.on_history(unit, faults, history)
-                found = {rule.id: self._judge(rule, history) for rule in rules}
-                if invariants:
-                    every = explored_rules.verdicts(history, self._fault_free(unit, scenario))
-                    found |= {rule.id: every[rule.id] for rule in invariants}
-                for rule_id, verdict in found.items():
-                    report.findings[rule_id] = worse(report.findings.get(rule_id), Finding(verdict, faults))
+            with outlived():
+                self._run(unit, scenario, report)
         except UsageError:
             raise
         except Unsupported as lacks:
             for rule in (*rules, *invariants):
                 report.findings.setdefault(rule.id, Finding(unsupported(str(lacks))))
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             report.error = f"scenario {unit.scenario}: {_one_line(error)}"
             report.trace = traceback.format_exc()
         report.seconds = time.perf_counter() - started
         return report
+
+    def _run(self, unit: Unit, scenario: Scenario, report: UnitReport) -> None:
+        rules = judged(self.settings, self.book, scenario, unit.version)
+        invariants = invariants_judged(self.settings, self.book, scenario)
+        for faults, history in self._histories(unit, scenario):
+            report.runs += 1
+            calls = history.calls(origin="sut")
+            report.calls = max(report.calls, len(calls))
+            report.fired |= {call.fault for call in calls if call.fault}
+            if scenario.explore and not faults and not report.raised:
+                report.raised = next((f"{r.error_type}: {r.error}" for r in history.refits() if not r.ok), "")
+            if self.on_history is not None:
+                self.on_history(unit, faults, history)
+            found = {rule.id: self._judge(rule, history) for rule in rules}
+            if invariants:
+                every = explored_rules.verdicts(history, self._fault_free(unit, scenario))
+                found |= {rule.id: every[rule.id] for rule in invariants}
+            for rule_id, verdict in found.items():
+                report.findings[rule_id] = worse(report.findings.get(rule_id), Finding(verdict, faults))
 
     def _histories(self, unit: Unit, scenario: Scenario) -> Iterator[tuple[tuple[Fault, ...], History]]:
         def run(faults: tuple[Fault, ...]) -> History:
@@ -194,6 +205,25 @@ class Runner:
             return rule.judge(history)
         except Exception as error:
             raise HarnessError(f"judge of {rule.id}: {_one_line(error)}") from error
+
+
+@contextmanager
+def outlived() -> Iterator[None]:
+    """While a client runs, `sys.exit` and `os._exit` in it must not end the run with the client's exit code."""
+    own, leave = os.getpid(), os._exit
+
+    def stay(code: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(code)  # a fork of the client's own
+        raise HarnessError(f"the system under test called os._exit({code})")
+
+    os._exit = stay  # type: ignore[assignment]
+    try:
+        yield
+    except SystemExit as error:
+        raise HarnessError(f"the system under test called sys.exit({error.code!r})") from error
+    finally:
+        os._exit = leave
 
 
 def missing_needs(rule: Rule, provides: frozenset[str]) -> list[str]:

@@ -39,12 +39,18 @@ class Finding:
 
 @dataclass
 class UnitReport:
-    """What a unit gave. `error` is one line when the harness broke, `trace` the traceback."""
+    """What a unit gave.
+
+    `error` is one line when the harness broke, `trace` the traceback; `fired` the faults that met a call, as text;
+    `raised` what the first refit raised in a scenario without any fault.
+    """
 
     unit: Unit
     findings: dict[str, Finding] = field(default_factory=dict)
     calls: int = 0
     runs: int = 0
+    fired: set[str] = field(default_factory=set)
+    raised: str = ""
     seconds: float = 0.0
     error: str = ""
     trace: str = ""

@@ -53,8 +53,10 @@ def build(args: LaunchArgs) -> HttpFront:
         model_config, weights = read_model(folder)
         config = engine_config(args, model_config.get("torch_dtype") or model_config.get("dtype"))
         core = _factory(args.core)(config, weights, model_config)
-    except (OSError, ValueError) as error:
-        raise LaunchError(str(error)) from error
+    except OSError as error:
+        raise LaunchError(f"--model-path {folder}: {error.strerror}: {error.filename}") from error
+    except ValueError as error:
+        raise LaunchError(f"--model-path {folder}: {error}") from error
     return HttpFront(
         core,
         config,

@@ -98,6 +98,9 @@ def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
         parts.append(f"harness error {counts['error']}")
     parts.append(f"unsupported {counts['unsupported']}")
     lines.append("  " + "   ".join(parts))
+    raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
+    if raised is not None:
+        lines += _wrapped(f"refits fail without any fault: {_one_line(raised[0])} (in {raised[1]})", width, "    ")
     for reason, rules in _reasons(run):
         lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
     lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))

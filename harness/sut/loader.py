@@ -40,7 +40,7 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(f"system under test {name!r}: no module named {error.name!r}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"system under test {name!r}: importing {module_name} raised {_told(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -56,7 +56,7 @@ def _checked(name: str, found: Any) -> Callable[[], Sut]:
     def factory() -> Sut:
         try:
             sut = found()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"system under test {name!r}: its factory raised {_told(error)}") from error
         missing = [method for method in _METHODS if not callable(getattr(sut, method, None))]
         if missing:

@@ -64,8 +64,12 @@ class ClockLike(Protocol):
 class Fleet:
     """Everything a client may know: endpoints, the clock, where to say what its trainer ranks do, and how to serialise.
 
-    `record(name, rank, data)` writes a trainer record. `trainer` is the lane's trainer kit
-    (`fakes.trainer`): export registry, serialiser and collectives for N ranks; adapters of real frameworks ignore it.
+    `record(name, rank, data)` writes a trainer record. Judges read these: `ENGINE_HELD` and `ENGINE_LOST` {engine,
+    incarnation, reason} (an engine that a failed refit leaves paused on purpose, until the next one has sent all again;
+    one that is given up for good), `TERMINAL` {reason} (the client sends nothing more to anybody).
+
+    `trainer` is the lane's trainer kit (`fakes.trainer`): export registry, serialiser and collectives for N ranks;
+    adapters of real frameworks ignore it.
     """
 
     endpoints: tuple[Endpoint, ...]

@@ -209,7 +209,7 @@ def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):
 def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
     settings = ("--tp", "2", "--policy", "terminal", "--allow-inconclusive", "TOY-2", "--lane-option", "warp=9")
     code, out, _ = cli(*RUN, *settings, "--scenario", "toy/refits", "--report", str(tmp_path / "r.json"))
-    assert code == 0
+    assert code == 2  # what may be inconclusive is no pass where nothing else held
     assert "TOY-1" not in out
     replay = json.loads((tmp_path / "r.json").read_text())["replay"]
     assert replay == (
@@ -238,5 +238,5 @@ def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
 )
 def test_serve_refuses_what_sglangs_launcher_would_refuse(cli, arguments, told):
     code, out, err = cli("serve", *arguments)
-    assert code == (1 if "such/model" in told else 4)
+    assert code == 4
     assert told in out + err

@@ -243,7 +243,7 @@ def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_
 def test_loadgroup_is_set_for_our_runs_on_several_workers_and_no_other(monkeypatch, workers, dist, ours, becomes):
     from types import SimpleNamespace
 
-    from harness import plugin
+    import refitcheck_plugin as plugin
 
     monkeypatch.setattr(plugin, "_ours", lambda config: ours)
     config = SimpleNamespace(option=SimpleNamespace(numprocesses=workers, dist=dist))

@@ -1,0 +1,93 @@
+"""A client that ends the process, raises, or is never met by a fault must not pass for one that was judged."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from harness.cli import invoke
+from tests.examples.minimal_adapter import Adapter
+
+
+class Exits(Adapter):
+    def refit(self, deadline_s):
+        sys.exit(0)
+
+
+class ExitsAtOnce(Adapter):
+    def capabilities(self):
+        os._exit(0)
+
+
+class ExitsWhenMade(Adapter):
+    def __init__(self):
+        sys.exit(0)
+
+
+class Raises(Adapter):
+    def refit(self, deadline_s):
+        raise ImportError("no module named trainer")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def run_(*options, sut="reference"):
+        name = sut if isinstance(sut, str) else f"{__name__}:{sut.__name__}"
+        code = invoke(("run", "--sut", name, "--rule", "SESS-1", "--exploration", "off", "-n", "1", *options))
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out + err
+
+    return run_
+
+
+def test_a_client_that_exits_is_a_harness_error_that_names_what_it_did(run):
+    code, said = run(sut=Exits)
+    assert code == 3
+    assert "the system under test called sys.exit(0)" in said
+
+
+def test_a_client_that_ends_the_process_does_not_end_the_run(run):
+    leave = os._exit
+    code, said = run(sut=ExitsAtOnce)
+    assert code == 3
+    assert "the system under test called os._exit(0)" in said
+    assert os._exit is leave
+
+
+def test_a_factory_that_exits_is_one_line(run):
+    code, said = run(sut=ExitsWhenMade)
+    assert code == 4
+    assert "its factory raised SystemExit" in said
+
+
+def test_what_a_refit_raised_without_any_fault_is_shown(run):
+    code, said = run(sut=Raises)
+    assert code == 2
+    assert "refits fail without any fault: ImportError: no module named trainer" in " ".join(said.split())
+
+
+def test_a_fault_that_meets_no_call_is_not_a_pass(run):
+    code, said = run("--fault", "e0:flush_cache#99:before:drop")
+    assert code == 2
+    assert "--fault e0:flush_cache#99:before:drop met no call of the client" in said
+
+
+def test_a_fault_that_meets_a_call_is_judged(run):
+    assert run("--fault", "e0:flush_cache#1:before:status400")[0] == 0
+
+
+def test_a_run_of_nobody_and_one_of_nothing_are_usage_errors(run):
+    assert run(sut=",") == (4, "refitcheck: --sut names no system under test; see refitcheck doctor\n")
+    code, said = run("--scenario", "refit/faults/not-idle-yet")
+    assert (code, said) == (4, "refitcheck: scenario refit/faults/not-idle-yet exercises none of SESS-1\n")
+
+
+def test_a_client_that_needs_a_url_is_unsupported_in_process_and_nothing_held(run):
+    code, said = run(sut="tests.examples.http_adapter:Adapter")
+    assert code == 2
+    assert "unsupported, engines of this lane have no url" in said
