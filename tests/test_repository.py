@@ -72,3 +72,13 @@ def test_no_source_file_outgrows_one_idea():
         and (n := len((ROOT / p).read_text(encoding="utf-8").split("\n"))) > 450
     }
     assert not big
+
+
+def test_the_readme_is_finished_and_names_only_options_that_exist():
+    assert "@@" not in README
+    for command in re.findall(r"^(?:\$ )?refitcheck (run|serve|model|mutate) ?(.*)$", README, re.M):
+        options = set(re.findall(r"--[a-z-]+", command[1]))
+        if command[0] in ("run", "mutate", "model"):
+            done = [sys.executable, "-m", "harness.cli", command[0], "--help"]
+            shown = subprocess.run(done, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+            assert options <= set(re.findall(r"--[a-z-]+", shown)), command
