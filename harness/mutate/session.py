@@ -20,6 +20,8 @@ from harness.mutate.program import Program
 from harness.mutate.sites import Site
 from harness.mutate.source import TargetError
 
+WARM_CHECKS = 3  # of each file
+
 
 class CheckHost(Protocol):
     """The collected checks, and what a child does before and after it runs some."""
@@ -119,6 +121,7 @@ class Session:
             raise TargetError(f"target without tests: no check runs a line of {', '.join(self._program.sources)}")
         outcome = Outcome([], baseline, checks, [], 0.0, workers=self._plan.workers, notes=self._notes)
         try:
+            self._warm(baseline)
             self._controls(outcome)
             if not any(c.wrong for c in outcome.controls):
                 self._mutants(outcome, store)
@@ -160,6 +163,18 @@ class Session:
         )
         store.put(key, baseline.dump())
         return baseline
+
+    def _warm(self, baseline: Baseline) -> None:
+        """Run a few quick checks of every file here: what they cache and import is then there for every child."""
+        by_file: dict[str, list[int]] = {}
+        for i in sorted(range(len(self._host.checks)), key=baseline.speed):
+            if baseline.usable(i) and not baseline.measured[i].heavy:
+                by_file.setdefault(self._host.checks[i].path, []).append(i)
+        self._program.budget.start()
+        for found in by_file.values():
+            for i in found[:WARM_CHECKS]:
+                self._host.checks[i].run()
+        self._host.close()
 
     def _pool(self) -> Pool:
         return Pool(self._host.checks, self._program.budget, self._plan.workers, self._host.enter, self._host.close)
