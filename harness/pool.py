@@ -17,6 +17,7 @@ from harness.runner import Runner
 from harness.settings import Settings
 from harness.units import Unit, UnitReport
 
+LOOK_S = 0.1  # how often to look whether Ctrl-C was pressed
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _runner: Runner | None = None
 
@@ -28,18 +29,24 @@ def execute(
     if workers <= 1 or len(units) <= 1:
         yield from _here(settings, units, runner)
         return
+    with _interrupts_noted() as interrupts:
+        yield from _in_workers(settings, units, min(workers, len(units)), interrupts)
+
+
+def _in_workers(settings: Settings, units: list[Unit], workers: int, interrupts: list[int]) -> Iterator[UnitReport]:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and of the lane
-    workers = min(workers, len(units))
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(settings,))
     pending: set[Future[UnitReport]] = set()
     complete = False
     try:
-        with _interrupts_held():
+        with _workers_undisturbed():
             for unit in units:
                 pending.add(pool.submit(_execute, unit))
         while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            if interrupts:
+                raise KeyboardInterrupt
             for future in done:
                 yield future.result()
         complete = True
@@ -53,8 +60,23 @@ def execute(
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C comes after the workers are started, to this process only: a half started one would tell a traceback."""
+def _interrupts_noted() -> Iterator[list[int]]:
+    """The signals that came. As exceptions they could strike between two steps of the executor and leave it locked."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in _INTERRUPTS}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+@contextmanager
+def _workers_undisturbed() -> Iterator[None]:
+    """Workers that start now are not told of Ctrl-C, as a terminal would: a half started one shows a traceback."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
