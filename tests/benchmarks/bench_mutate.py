@@ -1,4 +1,4 @@
-"""Mutants a second, beside mutmut 3: the same modules of the engine, the same tests, the same number of workers, one run.
+"""Mutants a second, beside mutmut 3: the same modules of the engine, the same tests, the same number of workers.
 
 `pytest tests/benchmarks/bench_mutate.py -o python_files='bench_*.py' -o python_functions='bench_*'`. mutmut is
 not a dependency: `REFITCHECK_MUTMUT=/path/to/mutmut` names one whose environment also has this project's dependencies.
