@@ -51,12 +51,15 @@ def build(args: LaunchArgs) -> HttpFront:
     folder = Path(args.given["model_path"])
     try:
         model_config, weights = read_model(folder)
-        config = engine_config(args, model_config.get("torch_dtype") or model_config.get("dtype"))
-        core = _factory(args.core)(config, weights, model_config)
     except OSError as error:
         raise LaunchError(f"--model-path {folder}: {error.strerror}: {error.filename}") from error
     except ValueError as error:
         raise LaunchError(f"--model-path {folder}: {error}") from error
+    try:
+        config = engine_config(args, model_config.get("torch_dtype") or model_config.get("dtype"))
+        core = _factory(args.core)(config, weights, model_config)
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
     return HttpFront(
         core,
         config,
