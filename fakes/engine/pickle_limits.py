@@ -55,6 +55,8 @@ def check_limits(data: bytes) -> None:
             position += width
         elif width == pickletools.UP_TO_NEWLINE:
             end = data.find(b"\n", position)
+            if opcode in b"ci" and end >= 0:  # GLOBAL and INST: a module and a name, a line each
+                end = data.find(b"\n", end + 1)
             if end < 0:
                 return
             if opcode == _PUT and (digits := data[position:end].strip()).isdigit():

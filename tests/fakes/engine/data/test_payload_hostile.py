@@ -246,3 +246,10 @@ def test_random_bytes_are_refused(raw):
         load(b"\x80\x04" + raw)
     except PayloadError:
         return
+
+
+def test_the_limits_hold_after_a_global_of_two_lines():
+    deep = b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\n0}N" + b"\x85" * 100_000 + b"Ns."
+    with pytest.raises(PayloadError, match="nests too deep"):
+        check_limits(deep)
+    check_limits(b"\x80\x02ctorch.multiprocessing.reductions\nrebuild_storage_filename\n.")
