@@ -41,7 +41,10 @@ def run(
     rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
     scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; may be repeated.")] = None,
     fault: Annotated[str, typer.Option(help="Faults in the client's calls, as e0:flush_cache#1:before:drop.")] = "",
-    exploration: Annotated[str, typer.Option(help="Fault exploration: off, sample or full.")] = "full",
+    side: Annotated[str, typer.Option(help="Scenarios of which side: engine, refit or both.")] = "",
+    exploration: Annotated[
+        str, typer.Option(help="Fault exploration: off, sample or full (on a real clock off).")
+    ] = "",
     fatal_sample: Annotated[int | None, typer.Option(min=0, help="Keep only N scenarios that kill an engine.")] = None,
     allow_inconclusive: Annotated[
         list[str] | None, typer.Option(help="Rule or family that may stay inconclusive; may be repeated.")
@@ -67,6 +70,7 @@ def run(
         rules=tuple(rule or ()),
         scenarios=tuple(scenario or ()),
         fault=fault,
+        side=side,
         exploration=exploration,
         fatal_sample=fatal_sample,
         allow_inconclusive=tuple(allow_inconclusive or ()),

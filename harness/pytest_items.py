@@ -35,7 +35,8 @@ class Session:
             tp=_number("--tp", get("--tp", 0)),
             seed=_number("--seed", get("--seed", DEFAULT_SEED)),
             rules=tuple(get("--rule", ())),
-            exploration=get("--exploration", "full"),
+            side=get("--side", ""),
+            exploration=get("--exploration", ""),
             fatal_sample=None
             if given.get("--fatal-sample") is None
             else _number("--fatal-sample", given["--fatal-sample"]),

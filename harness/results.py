@@ -59,10 +59,11 @@ def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable
 def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
     """(version, rule) of every rule that the run judges.
 
-    Rules that do not speak of a version are not part of it, nor those that none of the chosen scenarios exercises, nor
-    the invariants where nothing is explored.
+    Rules that do not speak of a version are not part of it, nor those that none of the chosen scenarios (by name, by
+    side) exercises, nor the invariants where nothing is explored.
     """
     chosen = [book.rules_of(book.scenarios[name]) for name in settings.scenarios]
+    mine = {rule for s in book.scenarios.values() if settings.side in (None, s.side) for rule in book.rules_of(s)}
     return [
         (version, rule)
         for version in settings.versions
@@ -70,6 +71,7 @@ def wanted(settings: Settings, book: Book) -> list[tuple[str, Rule]]:
         if settings.wants(rule.id)
         and version_matches(version, rule.versions)
         and (not chosen or any(rule.id in rules for rules in chosen))
+        and rule.id in mine
         and (explores(settings) or rule.id not in book.invariants)
     ]
 
@@ -131,6 +133,7 @@ def _result(
 def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version: str) -> Verdict:
     """Why no scenario of this run exercised the rule."""
     scenarios = [s for s in book.scenarios_of(rule.id) if version_matches(version, s.versions)]
+    scenarios = [s for s in scenarios if settings.side in (None, s.side)]
     if not scenarios:
         return Verdict("inconclusive", actual=f"no scenario for engine {version}")
     here = [s for s in scenarios if not s.lanes or lane.name in s.lanes]

@@ -20,7 +20,7 @@ from harness.lanes.loader import load_lane
 from harness.pool import execute
 from harness.report.run import Run
 from harness.results import EXIT, exit_code, results_of
-from harness.settings import Settings, exploration_of, named, policy_of, split_engines
+from harness.settings import Settings, exploration_of, named, policy_of, side_of, split_engines
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.units import Unit, UnitReport, units_of
@@ -63,7 +63,8 @@ def settings_from(
     rules: tuple[str, ...] = (),
     scenarios: tuple[str, ...] = (),
     fault: str = "",
-    exploration: str = "full",
+    side: str = "",
+    exploration: str = "",
     fatal_sample: int | None = None,
     allow_inconclusive: tuple[str, ...] = (),
     plant: str = "",
@@ -75,6 +76,7 @@ def settings_from(
     try:
         info = info_of(loaded, tp)
         versions = split_engines(engine, info.versions, info.kind)
+        chosen_side = side_of(side, info.side)
     finally:
         loaded.close()
     suts = tuple(name.strip() for name in sut.split(",") if name.strip())
@@ -94,7 +96,8 @@ def settings_from(
         rules=rules,
         scenarios=scenarios,
         faults=parse_faults(fault),
-        exploration=exploration_of(exploration),
+        side=chosen_side,
+        exploration=exploration_of(exploration, info.clock),
         fatal_sample=fatal_sample,
         plant=plant,
         allow_inconclusive=allow_inconclusive,

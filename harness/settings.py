@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 
 from harness.errors import UsageError
 from harness.faults import Fault, faults_text
+from harness.lanes.base import Clock
+from harness.rules import Side
 from harness.sut.protocol import Policy
 
 DEFAULT_SEED = 20261130
@@ -21,7 +23,8 @@ class Settings:
 
     `versions` are engine versions, `suts` names or `module:factory`; `rules` are ids or families, () for all. `tp` 0
     means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all scenarios
-    that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect.
+    that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect. `side` None runs
+    the scenarios of both sides.
     """
 
     lane: str = "fake"
@@ -37,6 +40,7 @@ class Settings:
     fatal_sample: int | None = None
     plant: str = ""
     allow_inconclusive: tuple[str, ...] = ()
+    side: Side | None = None
     lane_options: Mapping[str, Any] = field(default_factory=dict)
 
     def wants(self, rule_id: str) -> bool:
@@ -62,6 +66,8 @@ class Settings:
             parts.append(f"--policy {s['policy']}")
         parts.append(f"--tp {s['tp']} --seed {s['seed']}")
         parts += [f"--lane-option {name}={value}" for name, value in s["lane_options"].items()]
+        if s["side"]:
+            parts.append(f"--side {s['side']}")
         if s["exploration"] != "full" and not s["faults"]:
             parts.append(f"--exploration {s['exploration']}")
         if s["faults"]:
@@ -103,9 +109,26 @@ def policy_of(text: str) -> Policy:
     raise UsageError(f"unknown policy {text!r}; one of {', '.join(get_args(Policy))}")
 
 
-def exploration_of(text: str) -> Exploration:
-    """UsageError unless it is off, sample or full."""
+def exploration_of(text: str, clock: Clock = "virtual") -> Exploration:
+    """UsageError unless it is off, sample or full; "" is the lane's own.
+
+    On a real clock that is off, since a hang costs the client's whole deadline, and full is no more than a sample.
+    """
+    real = clock == "real"
+    if not text:
+        return "off" if real else "full"
     for kind in get_args(Exploration):
         if text == kind:
-            return kind  # type: ignore[no-any-return]
+            return "sample" if real and kind == "full" else kind
     raise UsageError(f"unknown exploration {text!r}; one of {', '.join(get_args(Exploration))}")
+
+
+def side_of(text: str, default: str = "both") -> Side | None:
+    """None for both sides; "" is the lane's own. UsageError unless it is engine, refit or both."""
+    named = text or default
+    if named == "both":
+        return None
+    for side in get_args(Side):
+        if named == side:
+            return side  # type: ignore[no-any-return]
+    raise UsageError(f"unknown side {named!r}; one of {', '.join(get_args(Side))}, both")

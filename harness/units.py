@@ -57,13 +57,18 @@ class UnitReport:
 
 
 def units_of(settings: Settings, book: Book, lane_name: str, tp: int, *, shards: int = 1) -> list[Unit]:
-    """Every unit of a run, longest first where it is known: explorations, in `shards` parts each, then the rest."""
+    """Every unit of a run: explorations, the longest, in `shards` parts each, then the rest.
+
+    Scenarios that kill an engine are last: only another one of them has to start a server again.
+    """
     out: list[Unit] = []
     explored: list[Unit] = []
     for version in settings.versions:
         fatal = _fatal_sample(settings, book, version)
         for scenario in book.scenarios.values():
             if scenario.fatal and fatal is not None and scenario.id not in fatal:
+                continue
+            if settings.side not in (None, scenario.side):
                 continue
             invariants = invariants_judged(settings, book, scenario)
             if not scenario.fits(version, tp, lane_name) or not (
@@ -74,7 +79,7 @@ def units_of(settings: Settings, book: Book, lane_name: str, tp: int, *, shards:
                 out.append(Unit(scenario.id, version, tp, sut))
                 if scenario.explore and settings.exploration != "off" and not settings.faults:
                     explored += [Unit(scenario.id, version, tp, sut, (i, shards)) for i in range(shards)]
-    return explored + out
+    return explored + sorted(out, key=lambda unit: book.scenarios[unit.scenario].fatal)
 
 
 def judged(settings: Settings, book: Book, scenario: Scenario, version: str) -> list[Rule]:

@@ -36,6 +36,7 @@ def as_data(run: Run) -> dict[str, Any]:
             "rules": list(s.rules),
             "scenarios": list(s.scenarios),
             "faults": [str(fault) for fault in s.faults],
+            "side": s.side or "both",
             "exploration": s.exploration,
             "fatal_sample": s.fatal_sample,
             "plant": s.plant,

@@ -22,6 +22,8 @@ def header(settings: Settings, lane: LaneInfo) -> str:
     engines = f"engine {lane.kind}:{','.join(settings.versions)} {lane.where}, tp {lane.tp}"
     parts = [f"refitcheck {our_version()}", engines, f"clock: {lane.clock}", sut]
     parts.append(f"seed {settings.seed}")
+    if settings.side:
+        parts.append(f"{settings.side} side")
     if settings.exploration != "full":
         parts.append(f"exploration {settings.exploration}")
     if settings.rules:

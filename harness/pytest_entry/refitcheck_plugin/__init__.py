@@ -25,6 +25,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--tp", {"default": None, "help": "tensor parallel size of each engine; 0 is the lane's default"}),
     ("--seed", {"default": None, "help": "seed of everything random"}),
     ("--rule", {"action": "append", "default": None, "help": "only this rule or family; may be repeated"}),
+    ("--side", {"default": None, "help": "scenarios of which side: engine, refit or both"}),
     ("--exploration", {"default": None, "help": "fault exploration: off, sample or full"}),
     ("--fatal-sample", {"default": None, "help": "keep only N scenarios that kill an engine"}),
     ("--fault", {"default": None, "help": "faults in the client's calls, as e0:flush_cache#1:before:drop"}),
