@@ -43,7 +43,7 @@ def run(
     fault: Annotated[str, typer.Option(help="Faults in the client's calls, as e0:flush_cache#1:before:drop.")] = "",
     side: Annotated[str, typer.Option(help="Scenarios of which side: engine, refit or both.")] = "",
     exploration: Annotated[
-        str, typer.Option(help="Fault exploration: off, sample or full (on a real clock off).")
+        str, typer.Option(help="Fault exploration: off, sample or full (off unless the clock is virtual).")
     ] = "",
     fatal_sample: Annotated[int | None, typer.Option(min=0, help="Keep only N scenarios that kill an engine.")] = None,
     allow_inconclusive: Annotated[

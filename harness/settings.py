@@ -112,14 +112,14 @@ def policy_of(text: str) -> Policy:
 def exploration_of(text: str, clock: Clock = "virtual") -> Exploration:
     """UsageError unless it is off, sample or full; "" is the lane's own.
 
-    On a real clock that is off, since a hang costs the client's whole deadline, and full is no more than a sample.
+    Where the clock is not virtual that is off, since a hang costs the client's deadline, and full is but a sample.
     """
-    real = clock == "real"
+    virtual = clock == "virtual"
     if not text:
-        return "off" if real else "full"
+        return "full" if virtual else "off"
     for kind in get_args(Exploration):
         if text == kind:
-            return "sample" if real and kind == "full" else kind
+            return "sample" if kind == "full" and not virtual else kind
     raise UsageError(f"unknown exploration {text!r}; one of {', '.join(get_args(Exploration))}")
 
 

@@ -77,8 +77,8 @@ def test_the_replay_line_names_the_side():
     assert "--side" not in Settings().replay()
 
 
-def test_on_a_real_clock_nothing_is_explored_unless_it_is_said_and_never_in_full():
-    assert exploration_of("") == "full"
-    assert exploration_of("", "real") == "off"
-    assert exploration_of("sample", "real") == exploration_of("full", "real") == "sample"
-    assert exploration_of("full", "scaled") == "full"
+@pytest.mark.parametrize("clock", ["real", "scaled"])
+def test_where_time_costs_time_nothing_is_explored_unless_it_is_said_and_never_in_full(clock):
+    assert exploration_of("") == exploration_of("full") == "full"
+    assert exploration_of("", clock) == "off"
+    assert exploration_of("sample", clock) == exploration_of("full", clock) == "sample"
