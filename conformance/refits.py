@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from conformance.judging import Judge
+from conformance.judging import Judge, actual
 from conformance.view import BUCKET, State, states
 from harness.history import Call, History, Note, Refit
 from harness.rules import Verdict, held, violated
@@ -35,6 +35,21 @@ class Part:
     def where(self) -> str:
         """`refit 2 e0`."""
         return f"refit {self.refit.index} on {self.engine}"
+
+
+def reported(refit: Refit) -> str:
+    """What the client said of a refit: `the client reported success`, or the error that it raised."""
+    if refit.ok is None:
+        return "the client reported nothing: the refit never returned"
+    if refit.ok:
+        return "the client reported success"
+    return f"the client reported {refit.error_type or 'an error'}: {refit.error[:160] or '(no text)'}"
+
+
+def got(call: Call) -> str:
+    """What came of one call: `POST /flush_cache to e0 got 400 Flush cache failed.`"""
+    what = f"{call.method} /{call.op} to {call.engine}"
+    return f"{what} never ended" if call.outcome == "open" else f"{what} got {actual(call)}"
 
 
 def parts(history: History) -> Iterator[Part]:

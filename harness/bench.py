@@ -321,7 +321,8 @@ class Bench:
         sut = self.sut
         index, name = self._refits, version or f"v{self._refits + 1}"
         self._refits += 1
-        self.note("refit", phase="start", index=index, version=name, seed=seed, deadline_s=deadline_s)
+        about: dict[str, Any] = {"index": index, "version": name, "seed": seed}
+        self.note("refit", phase="start", **about, deadline_s=deadline_s, names=list(state))
         try:
             sut.set_weights(state, name)
             done = Refitted(True, result=sut.refit(deadline_s))
@@ -338,9 +339,7 @@ class Bench:
         self.note(
             "refit",
             phase="end",
-            index=index,
-            version=name,
-            seed=seed,
+            **about,
             ok=done.ok,
             error_type=error_type,
             error=str(done.error) if done.error else "",

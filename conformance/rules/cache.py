@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+from conformance.content import content
 from conformance.judging import DIES, When, all_of, answered, every, said, wrong
 from conformance.judging import busy as _busy
 from conformance.judging import idle as _idle
-from conformance.refits import Finding, Part, each_call, each_part, met_by_traffic
+from conformance.refits import Finding, Part, each_call, each_part, got, met_by_traffic, parts, reported
 from conformance.rules.make import engine, refit
 from conformance.tokens import Said, cached_after, same, samples, seeds_of, truths
 from conformance.view import BUCKET, State, flushes, steps
@@ -110,7 +111,7 @@ def _waits(part: Part, history: History) -> Finding | bool:
             told = f"given up {flushes_[-1].end_t - refused[0].t:.3f} s after the first refusal"
             return f"asked again for {patience:g} s at least", told, str(flushes_[-1])
         if part.refit.ok or refused[-1].message.strip() not in part.refit.error:
-            told = "success" if part.refit.ok else part.refit.error[:160]
+            told = f"{reported(part.refit)}, when {got(refused[-1])}"
             return f"a failure that says {refused[-1].message.strip()!r}", told, part.where
     return None
 
@@ -141,7 +142,11 @@ def _no_flush_on_busy(call: Call, state: State, history: History) -> Finding | b
 
 
 def _no_stale_kv(history: History) -> Verdict:
+    """Where fresh prompts are answered wrongly too, an answer from an empty cache says nothing of the cache."""
     truth = truths(history)
+    wrong_weights = {
+        (p.refit.index, p.engine) for p in parts(history) if isinstance(content(p, history, fresh=True), tuple)
+    }
     refits = history.refits()
     exercised = 0
     for number, refit_ in enumerate(refits):
@@ -156,6 +161,8 @@ def _no_stale_kv(history: History) -> Verdict:
                 if key not in warmed or not refit_.end_pos < sample.call.pos < until:
                     continue
                 warmed.discard(key)
+                if not sample.cached and (refit_.index, engine_name) in wrong_weights:
+                    continue
                 exercised += 1
                 seed = -1 if refit_.seed is None else refit_.seed
                 clean: Said | None = truth.get(sample.prompt, {}).get(seed)

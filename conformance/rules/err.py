@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.judging import DIES, answered, every, later, op, said, wrong
 from conformance.pushes import push_answered, push_unchanged
-from conformance.refits import Finding, Part, each_part
+from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
 from conformance.view import BUCKET, acted, died
 from harness.history import History
@@ -46,11 +46,15 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
         return False
     first = failed[0]
     if part.refit.ok:
-        return f"a failed refit that says {first.message[:80]!r}", "success", str(first)
+        return (
+            f"a failed refit that says {first.message[:80]!r}",
+            f"{reported(part.refit)}, though {got(first)}",
+            str(first),
+        )
     told = first.message.strip()
     own = [c for c in history.during(part.refit).calls(origin="sut") if not c.ok and c.pos <= first.pos]
     if first.status is not None and told and own and own[0] is first and told not in part.refit.error:
-        return f"an error that says {told[:80]!r}", part.refit.error[:160] or "nothing", str(first)
+        return f"an error that says {told[:80]!r}", f"{reported(part.refit)}, when {got(first)}", str(first)
     return None
 
 

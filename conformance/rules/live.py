@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.judging import all_of, answered, every, op, said, wrong
-from conformance.refits import Finding, Part, each_part
+from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
 from conformance.rules.pause import MODES
 from conformance.view import BUCKET, payloads, steps
@@ -32,7 +32,8 @@ def _slow_is_not_silent(part: Part, history: History) -> Finding | bool:
     if not slow or faults:
         return False
     if part.refit.ok is False:
-        return "a slow but healthy engine does not fail the refit", part.refit.error[:160], str(slow[0])
+        told = f"{reported(part.refit)}, when {got(slow[0])} after {slow[0].end_t - slow[0].t:.1f} s"
+        return "a slow but healthy engine does not fail the refit", told, str(slow[0])
     return None
 
 
@@ -43,9 +44,10 @@ def _silence_ends(part: Part, history: History) -> Finding | bool:
     deadline = float(part.refit.data.get("deadline_s", 60.0))
     took = part.refit.end_t - part.refit.t
     if part.refit.ok is None or took > deadline + 1.0:
-        return f"an end within {deadline:g} s", f"{took:.1f} s", str(silent[0])
+        told = f"after {took:.1f} s {reported(part.refit)}; {got(silent[0])}"
+        return f"an end within {deadline:g} s", told, str(silent[0])
     if part.refit.ok and silent[0].op == BUCKET:
-        return "a refit that failed", "success although an update never answered", str(silent[0])
+        return "a refit that failed", f"{reported(part.refit)}, though {got(silent[0])}", str(silent[0])
     return None
 
 

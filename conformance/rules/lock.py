@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.judging import wrong
-from conformance.refits import Finding, Part, each_part
+from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
 from conformance.view import UPDATE_OPS, steps
 from harness.history import History
@@ -81,10 +81,11 @@ def _bounded(part: Part, history: History) -> Finding | bool:
     deadline = float(part.refit.data.get("deadline_s", 60.0))
     for call in silent:
         if call.end_t > part.refit.t + deadline + 1.0:
-            end = "never given up" if call.outcome == "open" else f"given up after {call.end_t - call.t:.1f} s"
-            return f"given up within the refit's {deadline:g} s", end, str(call)
+            end = "was never given up" if call.outcome == "open" else f"was given up after {call.end_t - call.t:.1f} s"
+            told = f"{call.method} /{call.op} to {call.engine} {end}; {reported(part.refit)}"
+            return f"given up within the refit's {deadline:g} s", told, str(call)
     if part.refit.ok and silent[-1].op in WRITERS:
-        return "a refit that failed", "success", str(silent[-1])
+        return "a refit that failed", f"{reported(part.refit)}, though {got(silent[-1])}", str(silent[-1])
     return None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from conformance.content import content
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives, push_unchanged
-from conformance.refits import Finding, Part, each_part, fleet_parts, parts
+from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
+from conformance.view import BUCKET
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
@@ -36,7 +37,8 @@ def _complete(part: Part, history: History) -> Finding | bool:
     if not part.refit.ok:
         return False
     if not part.buckets:
-        return "a refit that sent something", "success without an update", part.where
+        told = f"{reported(part.refit)}, and no update call went to {part.engine}"
+        return "a refit that sent something", told, part.where
     return content(part, history)
 
 
@@ -50,7 +52,9 @@ def _empty_fails(history: History) -> Verdict:
         exercised += 1
         if r.ok:
             what = "/".join(kinds[r.index])
-            return violated(allowed=["a failed refit"], actual="success", where=f"refit {r.index} of an {what} state")
+            sent = len([c for c in history.during(r).calls(BUCKET, origin="sut") if c.ok])
+            told = f"{reported(r)} after {sent} update calls, of a state of {len(r.data.get('names', ()))} tensors"
+            return violated(allowed=["a failed refit"], actual=told, where=f"refit {r.index} of an {what} state")
     return held(exercised)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.judging import answered, every, op, said, wrong
 from conformance.refits import Finding, each_call, met_by_traffic, parts
 from conformance.rules.make import engine, refit
+from conformance.sent import because
 from conformance.tokens import Sample, sample_of, samples, seeds_of, truths
 from conformance.view import BUCKET, UPDATE_OPS, State, acted, states, steps
 from harness.history import Call, History
@@ -193,7 +194,7 @@ def _labels_whole_sets(history: History) -> Verdict:
                 continue
             exercised += 1
             if seeds[sample.label] not in found:
-                return _dishonest(sample, seeds[sample.label], found, exercised)
+                return _dishonest(history, sample, seeds[sample.label], found, exercised)
         if r.ok is False:
             for call in history.calls(INFO):
                 if r.end_pos < call.pos < until and call.ok and call.origin != "sut":
@@ -204,8 +205,10 @@ def _labels_whole_sets(history: History) -> Verdict:
     return held(exercised)
 
 
-def _dishonest(sample: Sample, seed: int | None, found: frozenset[int], exercised: int) -> Verdict:
-    told = f"labelled {sample.label!r} (seed {seed}), answers of seeds {sorted(found)}"
+def _dishonest(history: History, sample: Sample, seed: int | None, found: frozenset[int], exercised: int) -> Verdict:
+    mine = (p for p in parts(history) if (p.engine, p.refit.version) == (sample.call.engine, sample.label))
+    why = next((because(part, history) for part in mine), "")
+    told = f"labelled {sample.label!r} (seed {seed}), answers of seeds {sorted(found)}{why}"
     return wrong(sample.call, ["a label whose weights gave this answer"], exercised, told)
 
 

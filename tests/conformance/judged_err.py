@@ -45,7 +45,7 @@ def the_engines_words_are_raised() -> Tape:
     return failed("transfer failed on e0: HTTP 400: Weights are torn")
 
 
-@breaks("ERR-1", "success")
+@breaks("ERR-1", "the client reported success, though POST /update_weights_from_tensor to e0 got 400 Weights are torn")
 def failure_is_success() -> Tape:
     return failed("")
 

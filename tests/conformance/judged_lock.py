@@ -104,7 +104,7 @@ def gives_up_late() -> Tape:
     return silent(600.0)
 
 
-@breaks("LOCK-2", "success")
+@breaks("LOCK-2", "the client reported success, though POST")
 def silence_is_success() -> Tape:
     return silent(20.0, error="")
 

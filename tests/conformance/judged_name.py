@@ -67,7 +67,7 @@ def a_tensor_is_left_out() -> Tape:
     return complete_and_empty(empty_error="x", tokens=[9, 9])
 
 
-@breaks("NAME-2", "without an update")
+@breaks("NAME-2", "no update call went to e0")
 def success_without_an_update() -> Tape:
     return refit_of("plain", buckets=0)
 
