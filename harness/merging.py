@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from fakes.trace import AnyRecord, Complete, Header, Invoke
 from harness.errors import MalformedHistory
+from harness.words import quoted
+
+_LEAST, _MOST = -1e15, 1e15  # seconds: beyond, sums of floats lose the order of records
 
 
 def merge(writers: Iterable[Iterable[AnyRecord]]) -> tuple[Header, list[AnyRecord]]:
@@ -23,8 +26,9 @@ def merge(writers: Iterable[Iterable[AnyRecord]]) -> tuple[Header, list[AnyRecor
         for place, record in enumerate(records):
             key = (record.engine, record.incarnation)
             if record.seq <= seen.get(key, 0):
+                engine = quoted(record.engine, 60)
                 raise MalformedHistory(
-                    f"record {place + 1} of writer {number + 1}: seq {record.seq} of engine {record.engine!r} "
+                    f"record {place + 1} of writer {number + 1}: seq {record.seq} of engine {engine!r} "
                     f"incarnation {record.incarnation} after seq {seen.get(key, 0)}"
                 )
             seen[key] = record.seq
@@ -42,8 +46,8 @@ def merge(writers: Iterable[Iterable[AnyRecord]]) -> tuple[Header, list[AnyRecor
 
 def _number(header: Header, name: str, default: float) -> float:
     value = header.meta.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MalformedHistory(f"header: meta.{name} is {value!r}, not a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _LEAST <= value <= _MOST:
+        raise MalformedHistory(f"header: meta.{name} is {quoted(value, 60)}, not a number of seconds")
     return float(value)
 
 
@@ -54,7 +58,7 @@ def completions(records: Sequence[AnyRecord]) -> dict[int, tuple[int, Complete]]
     for pos, record in enumerate(records):
         if isinstance(record, Invoke):
             if record.call in begun:
-                raise MalformedHistory(f"call {record.call} (/{record.op}) begins twice")
+                raise MalformedHistory(f"call {record.call} (/{quoted(record.op, 60)}) begins twice")
             begun.add(record.call)
         elif isinstance(record, Complete):
             if record.call not in begun:

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from traceback import walk_tb
 
-from harness.errors import UsageError
-from harness.history import History
+from harness.errors import MalformedHistory, UsageError
+from harness.happenings import Call
+from harness.history import History, Note
 from harness.history_files import read_history
 from harness.results import EXIT
 from harness.rules import Rule, Verdict
 from harness.settings import named
 from harness.suites import load_book
 from harness.versions import version_matches
+from harness.words import quoted, told
 
 
 def judge_history(history: History, rules: Sequence[Rule]) -> list[tuple[Rule, Verdict]]:
-    """Every rule that speaks of the engine version in the header."""
+    """Every rule that speaks of the engine version in the header.
+
+    MalformedHistory where a judge cannot read what is written: it names the rule and, where it can, the record.
+    """
     version = history.header.engine_version
-    return [(rule, rule.judge(history)) for rule in rules if not version or version_matches(version, rule.versions)]
+    out: list[tuple[Rule, Verdict]] = []
+    for rule in rules:
+        try:
+            if not version or version_matches(version, rule.versions):
+                out.append((rule, rule.judge(history)))
+        except Exception as error:
+            raise MalformedHistory(
+                f"{_record_at_fault(error)}{rule.id} cannot read it: {quoted(told(error))}"
+            ) from error
+    return out
+
+
+def _record_at_fault(error: Exception) -> str:
+    """`record 17 (t=1.250 e0 core:flush): `, of the call or note that the judge had in hand; "" when it had none."""
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        for value in reversed(frame.f_locals.values()):
+            if isinstance(value, Call | Note):
+                return f"record {value.pos + 1} ({quoted(value, 120)}): "
+    return ""
 
 
 def judge_files(files: Sequence[Path], names: tuple[str, ...], *, without_core: bool = False) -> int:
     """Print one line per rule that the history exercised; the exit code of the worst."""
-    from rich.console import Console
+    from harness.console import Printer
 
     history = read_history(*files)
     if without_core:
@@ -33,11 +57,11 @@ def judge_files(files: Sequence[Path], names: tuple[str, ...], *, without_core: 
     rules = [rule for rule in mine if not names or named(rule.id, names)]
     if not rules:
         raise UsageError(f"no rule or family {' '.join(names)}; see refitcheck list")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Printer(soft_wrap=True)
     try:
         verdicts = judge_history(history, rules)
-    except ValueError as error:
-        raise UsageError(f"{files[0]}: {error}") from error
+    except MalformedHistory as error:
+        raise MalformedHistory(f"{files[0]}: {error}") from error
     worst = "held" if any(v.status == "held" for _, v in verdicts) else "inconclusive"
     for rule, verdict in verdicts:
         if verdict.status == "violated":

@@ -1,0 +1,31 @@
+"""Text for a person: on one line, bounded, and without what would steer a terminal."""
+
+from __future__ import annotations
+
+import re
+
+LONG = 300  # characters of a text that somebody else wrote, where one line must do
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def one_line(text: object) -> str:
+    """The words of `text` with single blanks between them."""
+    return " ".join(str(text).split())
+
+
+def visible(text: str) -> str:
+    """Control characters, direction marks and lone surrogates as escapes; line ends and tabs stay."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def quoted(text: object, most: int = LONG) -> str:
+    """What a stranger wrote, for use inside one line of ours: visible, and cut after `most` characters."""
+    line = visible(one_line(str(text)[: 4 * most]))
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def told(error: BaseException) -> str:
+    """`ValueError: its text`, on one line."""
+    text = one_line(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
