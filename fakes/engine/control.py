@@ -13,6 +13,7 @@ import msgspec
 
 from fakes.engine import health, info
 from fakes.engine import messages as m
+from fakes.engine.auth import Decision
 from fakes.engine.generate_request import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, State
 from fakes.engine.loop import Task
@@ -57,6 +58,13 @@ def not_found() -> Answer:
 def wrong_method() -> Answer:
     """The route exists, for another method."""
     return Answer(405, {"detail": "Method Not Allowed"})
+
+
+def unauthorised(decision: Decision) -> Answer:
+    """The key is missing, wrong, or one that SGLang cannot compare."""
+    if decision == "broken":
+        return Answer(500, m.INTERNAL_ERROR.text, "text")
+    return Answer(401, {"error": "Unauthorized"})
 
 
 class Controls:

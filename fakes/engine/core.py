@@ -10,26 +10,37 @@ answers
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fakes.engine.control import Answer, Controls, internal_error, not_found, wrong_method
+from fakes.engine.auth import decide
+from fakes.engine.control import Answer, Controls, internal_error, not_found, unauthorised, wrong_method
 from fakes.engine.crash import Crash, TokenizerCrash
 from fakes.engine.generate_request import Refused, build, check_contract, check_schema
 from fakes.engine.generation import Generator, State
 from fakes.engine.loop import Cancelled, Loop, Task
 from fakes.engine.profiles import profile as profile_of
-from fakes.engine.protocol import Call, Cancel, Die, Done, Effect, EngineConfig, Event, Observed, Raised, Reply, Token
+from fakes.engine.protocol import (
+    Call,
+    Cancel,
+    Die,
+    Done,
+    Effect,
+    EngineConfig,
+    Event,
+    Freeze,
+    Observed,
+    Raised,
+    Reply,
+    Token,
+)
 from fakes.engine.requests import Struct, structs
 from fakes.engine.routes import Route, routes
 from fakes.engine.scheduler import Scheduler
 from fakes.engine.tokenizer_manager import TokenizerManager
 from fakes.engine.validation import NULL, Invalid, decode_json, flush_timeout, is_json, missing_body, parse
-
-_EXEMPT = ("/health", "/ready", "/metrics")
 
 
 class EngineCore:
@@ -52,6 +63,7 @@ class EngineCore:
         self._streams: set[int] = set()
         self._crash: Crash | None = None
         self._crashed_at = 0.0
+        self._froze = False
         self.dead = False
         self.scheduler = Scheduler(
             config,
@@ -78,7 +90,8 @@ class EngineCore:
             return []
         self._loop.now = max(self._loop.now, now)
         if isinstance(event, Call):
-            self._call(event)
+            if not self._frozen(now):  # nobody reads the socket any more
+                self._call(event)
         elif isinstance(event, Done):
             self.scheduler.done(event)
         elif isinstance(event, Cancel):
@@ -93,7 +106,7 @@ class EngineCore:
             return None
         times: list[float | None] = []
         if self._crash is not None:
-            times.append(self._dies_at())
+            times.append(self._dies_at() if self._froze else self._frozen_at())
         if not self._frozen(self._loop.now):
             times.append(self._loop.next_deadline())
         if self._crash is None:
@@ -127,6 +140,8 @@ class EngineCore:
                 self._bury()
                 self._effects.append(Die(rank=self._crash.rank, error=self._crash.raised))
                 return
+            if self._frozen(now):
+                self._freeze()
             ran = not self._frozen(now) and loop.run(now)
             if self._crash is None:
                 try:
@@ -138,8 +153,14 @@ class EngineCore:
                     ran = True
             if not ran and not loop.ready:
                 return
-            if self._crash is not None and self._frozen(now):
+            if self._frozen(now):
+                self._freeze()
                 return
+
+    def _freeze(self) -> None:
+        if not self._froze:
+            self._froze = True
+            self._effects.append(Freeze(self._dies_at()))
 
     def _bury(self) -> None:
         """The process tree is gone, with everything that was under way in it."""
@@ -198,8 +219,9 @@ class EngineCore:
         route = self._routes.get(call.path)
         if call.via == "engine":
             return self._engine_call(call)
-        if not self._authorised(call, route):
-            return Answer(401, {"error": "Unauthorized"})
+        decision = decide(self.profile, self.config, self._routes, call.method, call.path, call.bearer)
+        if decision != "allowed":
+            return unauthorised(decision)
         if route is None:
             slash = call.path.endswith("/") and call.path.rstrip("/") in self._routes
             return Answer(307, None, "empty") if slash else not_found()
@@ -290,19 +312,6 @@ class EngineCore:
             self._reply(call_id, answer)
 
         task.add_callback(finished)
-
-    def _authorised(self, call: Call, route: Route | None) -> bool:
-        """utils/auth.py@0.5.23: the admin key alone opens control routes once it is set; api_key guards the rest."""
-        if call.path.startswith(_EXEMPT) and (self.profile.ready_route or not call.path.startswith("/ready")):
-            return True
-        config = self.config
-        expected = config.api_key
-        matched = route is not None and call.method in route.methods
-        if matched and route is not None and route.auth == "admin" and config.admin_api_key:
-            expected = config.admin_api_key
-        if not expected:
-            return True
-        return call.bearer is not None and secrets.compare_digest(call.bearer, expected)
 
 
 __all__ = ["EngineCore", "Observed"]

@@ -84,6 +84,12 @@ class Die(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     error: Raised
 
 
+class Freeze(msgspec.Struct, frozen=True, tag=True):
+    """The process that serves HTTP answers nothing from now until `until`, when it dies; the kernel still connects."""
+
+    until: float
+
+
 class Block(msgspec.Struct, frozen=True, tag=True):
     """Scheduler `rank` waits for the I/O effect `id` and does nothing else."""
 
@@ -132,6 +138,15 @@ class Join(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     group_rank: int
     world_size: int
     backend: str
+    store_only: bool = False
+    """Connect to the group's store and no further: what comes next will be refused in this process."""
+
+
+class Leave(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One scheduler rank closes its side of a group. Nothing is waited for, so there is no `Done`."""
+
+    rank: int
+    group_name: str
 
 
 class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -146,7 +161,7 @@ class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     load_format: str | None
 
 
-Effect = Reply | Token | Die | Block | Barrier | Observed | OpenPayload | ReadDisk | Join | Recv
+Effect = Reply | Token | Die | Freeze | Block | Barrier | Observed | OpenPayload | ReadDisk | Join | Leave | Recv
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

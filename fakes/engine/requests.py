@@ -29,8 +29,11 @@ Kind = Literal[
     "base64",
     "payloads",
     "rid",
+    "reason?",
+    "spans?",
 ]
-"""`base64` is a list of base64 strings that are decoded here; `payloads` (0.5.12) passes strings through."""
+"""`base64` is a list of base64 strings that are decoded here; `payloads` (0.5.12) passes strings through.
+`reason?` is what ended a request, `spans?` which of its tokens are of which weight version."""
 
 
 class _Required:
@@ -112,18 +115,23 @@ _INIT = (
     _GROUP,
     Field("backend", "str", "nccl"),
 )
-_ABORT_REQ = (
-    Field("abort_all", "bool", False),
-    Field("finished_reason", "dict?", None),
-    Field("abort_message", "str?", None),
-)
+
+
+def _abort(p: EngineProfile) -> tuple[Field, ...]:
+    reason: Kind = "reason?" if p.structs == "msgspec" else "dict?"
+    head = (Field("abort_all", "bool", False), Field("finished_reason", reason, None))
+    spans = (Field("weight_versions", "spans?", None),) if p.spans else ()
+    return (*head, Field("abort_message", "str?", None), *spans)
+
+
 _TAGS = (Field("tags", "list[str]?", None),)
 
 
 def structs(p: EngineProfile) -> dict[str, Struct]:
     """All request bodies of one version by name.
 
-    Every one starts with `rid` and `http_worker_ipc` (BaseReq, managers/io_struct.py:86@0.5.23).
+    Every one has `rid` and `http_worker_ipc` (BaseReq, managers/io_struct.py:86@0.5.23), first in a struct and last in
+    a dataclass.
     """
     rid: Kind = "str?" if p.structs == "msgspec" else "rid"
     base = (Field("rid", rid, None), Field("http_worker_ipc", "str?", None))
@@ -143,7 +151,9 @@ def structs(p: EngineProfile) -> dict[str, Struct]:
         "BeginWeightUpdateReqInput": (_SELECTOR,),
         "EndWeightUpdateReqInput": (),
         "CheckWeightsReqInput": _checker(p),
-        "AbortReq": _ABORT_REQ,
+        "AbortReq": _abort(p),
         "SlowDownReqInput": (Field("forward_sleep_time", "float?"),),
     }
+    if p.structs == "dataclass":
+        return {name: Struct(name, own + base) for name, own in fields.items()}
     return {name: Struct(name, base + own) for name, own in fields.items()}

@@ -195,6 +195,8 @@ _FITS: dict[Kind, Callable[[Any], bool]] = {
     "selector": lambda v: type(v) is str and v in LITERALS["selector"],
     "payloads": lambda v: type(v) is list and all(type(x) in (str, bytes) for x in v),
     "rid": lambda v: v is None or type(v) is str or _texts(v),
+    "reason?": lambda v: v is None,
+    "spans?": lambda v: v is None,
 }
 
 
@@ -225,6 +227,7 @@ def _core_type(kind: Kind) -> Any:
     from pydantic_core import core_schema as cs
 
     text, number = cs.str_schema(), cs.int_schema()
+    span = {name: cs.typed_dict_field(text if name == "version" else number) for name in ("version", "start", "end")}
     plain: dict[str, Any] = {
         "str": text,
         "int": number,
@@ -240,6 +243,10 @@ def _core_type(kind: Kind) -> Any:
         "base64": cs.no_info_before_validator_function(_decode_value, cs.list_schema(cs.bytes_schema())),
         "payloads": cs.list_schema(cs.union_schema([text, cs.bytes_schema()])),
         "rid": cs.nullable_schema(cs.union_schema([text, cs.list_schema(text)])),
+        "reason?": cs.nullable_schema(
+            cs.dict_schema(text, cs.nullable_schema(cs.union_schema([text, number, cs.list_schema(number)])))
+        ),
+        "spans?": cs.nullable_schema(cs.list_schema(_struct_schema("WeightVersionSpan", span))),
     }
     return plain[kind] if kind in plain else cs.literal_schema(list(LITERALS[kind]))
 
@@ -267,16 +274,21 @@ def _msgspec_validator(struct: Struct) -> Any:
     from pydantic_core import SchemaValidator
     from pydantic_core import core_schema as cs
 
-    marker = type(struct.name, (), {})
     fields = {f.name: cs.typed_dict_field(_defaulted(f), required=f.default is REQUIRED) for f in struct.fields}
+    return SchemaValidator(_struct_schema(struct.name, fields))
+
+
+def _struct_schema(name: str, fields: dict[str, Any]) -> Any:
+    """How SGLang hands a msgspec struct to pydantic: an instance of it, or a dict of its fields."""
+    from pydantic_core import core_schema as cs
 
     def build_struct(value: Any) -> Any:
         return value
 
     inner = cs.no_info_after_validator_function(
-        build_struct, cs.typed_dict_schema(fields, cls_name=struct.name, extra_behavior="ignore")
+        build_struct, cs.typed_dict_schema(fields, cls_name=name, extra_behavior="ignore")
     )
-    return SchemaValidator(cs.union_schema([cs.is_instance_schema(marker), inner], mode="left_to_right"))
+    return cs.union_schema([cs.is_instance_schema(type(name, (), {})), inner], mode="left_to_right")
 
 
 def _dataclass_validator(struct: Struct) -> Any:

@@ -18,7 +18,9 @@ from fakes.engine.protocol import (
     Done,
     Effect,
     Event,
+    Freeze,
     Join,
+    Leave,
     Observed,
     OpenPayload,
     Raised,
@@ -99,6 +101,7 @@ class Shell:
         self.dead: Die | None = None
         self.on_die: Callable[[Die], None] | None = None
         self.on_fact: Callable[[str, dict[str, Any]], None] | None = None
+        self.on_freeze: Callable[[float], None] | None = None
         self.open: dict[int, OpenCall] = {}
         self.blocked: dict[int, str] = {}
         self._now = now
@@ -182,6 +185,10 @@ class Shell:
     def _barrier(self, effect: Barrier) -> None:
         self.fact("barrier", {"op": effect.op})
 
+    def _freeze(self, effect: Freeze) -> None:
+        if self.on_freeze is not None:
+            self.on_freeze(effect.until)
+
     def _block(self, effect: Block) -> None:
         self.blocked.setdefault(effect.rank, f"effect {effect.id}")
 
@@ -196,6 +203,9 @@ class Shell:
             self._transport.join((self.name, self.incarnation), effect, finish, self._later)
         else:
             self._transport.recv((self.name, self.incarnation), effect, finish, self._later)
+
+    def _leave(self, effect: Leave) -> None:
+        self._transport.leave((self.name, self.incarnation), effect)
 
     def _blocked_by(self, effect: OpenPayload | ReadDisk | Join | Recv, rank: int) -> None:
         group = getattr(effect, "group_name", None)
@@ -219,8 +229,10 @@ _HANDLERS: dict[type, Callable[[Shell, Any], None]] = {
     Observed: Shell._observed,
     Barrier: Shell._barrier,
     Block: Shell._block,
+    Freeze: Shell._freeze,
     OpenPayload: Shell._local,
     ReadDisk: Shell._local,
     Join: Shell._peers,
+    Leave: Shell._leave,
     Recv: Shell._peers,
 }
