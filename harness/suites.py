@@ -50,13 +50,15 @@ class Suite:
 class Book(RuleBook):
     """All rules, scenarios, plants and mutants that are installed. Mutants are those of `harness.mutate`.
 
-    `invariants` are the ids of those rules that only fault exploration judges.
+    `invariants` are the ids of those rules that only fault exploration judges. `proved`: a rule that nothing planted
+    breaks is a defect of the book.
     """
 
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     plants: dict[str, Plant] = field(default_factory=dict)
     mutants: dict[str, Any] = field(default_factory=dict)
     invariants: frozenset[str] = frozenset()
+    proved: bool = False
     _suites: dict[str, str] = field(default_factory=dict)
 
     def add_suite(self, suite: Suite) -> None:
@@ -136,10 +138,18 @@ class Book(RuleBook):
         for p in self.plants.values():
             if not p.breaks:
                 yield f"plant {p.id} breaks no rule"
+        if self.proved:
+            yield from (f"rule {rule} has no planted defect and no mutant to catch" for rule in self._unproved())
         for kind, defects in (("plant", self.plants), ("mutant", self.mutants)):
             for defect in defects.values():
                 for rule in sorted(defect.breaks - self.rules.keys()):
                     yield f"{kind} {defect.id} breaks rule {rule}, which does not exist"
+
+    def _unproved(self) -> list[str]:
+        """Rules that nothing planted breaks. The invariants come with the harness: all are proved, or none is."""
+        broken = {rule for one in (*self.plants.values(), *self.mutants.values()) for rule in one.breaks}
+        asked = self.rules.keys() if broken & self.invariants else self.rules.keys() - self.invariants
+        return [rule for rule in self.rules if rule in asked and rule not in broken]
 
 
 def _specifier_defect(owner: str, specifier: str) -> Iterable[str]:
@@ -151,7 +161,7 @@ def _specifier_defect(owner: str, specifier: str) -> Iterable[str]:
 
 def load_book(*, check: bool = True) -> Book:
     """All installed suites and plants. BrokenBook names every defect; UsageError an entry point that does not load."""
-    book = Book()
+    book = Book(proved=True)
     try:
         for point in _points("refitcheck.suites"):
             book.add_suite(_made(point, Suite))

@@ -7,7 +7,14 @@ from harness.suites import Plant
 
 def catalogue() -> tuple[Plant, ...]:
     """Every plant."""
-    from conformance.plants import client_calls, client_content, engine_answers, engine_control, engine_data
+    from conformance.plants import (
+        client_calls,
+        client_content,
+        client_explore,
+        engine_answers,
+        engine_control,
+        engine_data,
+    )
 
     return (
         *engine_control.PLANTS,
@@ -15,4 +22,5 @@ def catalogue() -> tuple[Plant, ...]:
         *engine_data.PLANTS,
         *client_calls.PLANTS,
         *client_content.PLANTS,
+        *client_explore.PLANTS,
     )

@@ -6,6 +6,8 @@ from functools import cache
 
 import conformance
 from conformance.plants import catalogue
+from harness.explore.rules import INVARIANTS
+from harness.faults import Fault
 from harness.history import History
 from harness.rules import Rule
 from harness.runner import Runner
@@ -22,6 +24,7 @@ TP = 2
 def book() -> Book:
     found = Book()
     found.add_suite(conformance.suite())
+    found.add_invariants(INVARIANTS)
     found.add_plants(catalogue())
     return found
 
@@ -31,10 +34,10 @@ def version_of(rule: Rule) -> str:
     return next(version for version in VERSIONS if version_matches(version, rule.versions))
 
 
-def run(scenario: Scenario, version: str) -> History:
+def run(scenario: Scenario, version: str, faults: tuple[Fault, ...] = ()) -> History:
     runner = Runner(Settings(versions=(version,), tp=TP, lane="fake"), book())
     try:
-        return runner.run_once(scenario, version, "reference" if scenario.side == "refit" else "")
+        return runner.run_once(scenario, version, "reference" if scenario.side == "refit" else "", faults)
     finally:
         runner.close()
 

@@ -7,12 +7,16 @@ import dataclasses
 import pytest
 
 from conformance.plants import catalogue
+from harness.explore import plan
+from harness.explore.rules import verdicts
 from harness.history import History
 from tests.conformance.running import book, run, scenarios_of, version_of
 
-PLANTS = catalogue()
+EXPLORED = [p for p in catalogue() if p.breaks & book().invariants]
+PLANTS = [p for p in catalogue() if p not in EXPLORED]
 # Swapped payloads of full tensors are harmless: only who made them tells.
 BY_PROVENANCE = {"payloads-reversed"}
+OF_RELEASED_MEMORY = {"continued-before-the-pool-is-back", "given-up-and-called"}
 CONTENT_FAMILIES = {"CACHE", "RANK", "NAME", "VER", "PART"}
 OUR_OWN_MISTAKES = {"AttributeError", "TypeError", "NameError", "ImportError"}
 
@@ -42,6 +46,24 @@ def test_its_rule_catches_it(plant: object) -> None:
         assert rule.judge(blind).status == "violated"
         if plant.id not in BY_PROVENANCE:
             assert rule.judge(without_trainer(blind)).status == "violated"
+
+
+@pytest.mark.parametrize("plant", EXPLORED, ids=[p.id for p in EXPLORED])
+def test_exploration_catches_it_and_no_run_without_a_fault_does(plant: object) -> None:
+    plant = book().plants[plant.id]  # type: ignore[attr-defined]
+    (rule_id,) = plant.breaks
+    scenarios = [s for s in scenarios_of(book().rules[rule_id], "0.5.23") if "fleet" not in s.id]
+    scenarios.sort(key=lambda s: ("released" in s.id) != (plant.id in OF_RELEASED_MEMORY))
+    with plant.apply():
+        for scenario in scenarios:
+            recorded = run(scenario, "0.5.23")
+            assert verdicts(recorded, recorded)[rule_id].status == "inconclusive"
+            for faults in plan(recorded):
+                history = run(scenario, "0.5.23", faults)
+                assert not OUR_OWN_MISTAKES & {r.error_type for r in history.refits()}, "the plant itself is broken"
+                if verdicts(history, recorded)[rule_id].status == "violated":
+                    return
+    raise AssertionError(f"no fault of {len(scenarios)} scenarios brings {plant.id} out")
 
 
 def test_every_rule_has_a_plant_that_is_declared_for_it_alone() -> None:

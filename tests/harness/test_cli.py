@@ -115,7 +115,7 @@ def test_list_shows_each_rule_with_the_plant_that_it_catches(cli):
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("TOY-2"))
     assert row.split()[:6] == ["TOY-2", "MUST", "refit", "all", "1", "careless"]
-    assert "11 rules in 2 families, 2 scenarios, 1 plants" in out
+    assert "11 rules in 2 families, 2 scenarios, 2 plants" in out
 
 
 def test_list_of_scenarios(cli):
@@ -139,7 +139,7 @@ def test_a_command_of_another_package_is_mounted(cli):
 def test_doctor_is_content_with_the_toys(cli):
     code, out, _ = cli("doctor")
     assert code == 0
-    assert "11 rules, 2 scenarios, 1 plants fit together" in out
+    assert "11 rules, 2 scenarios, 2 plants fit together" in out
     assert "BAD" not in out
 
 

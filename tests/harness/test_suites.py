@@ -77,6 +77,27 @@ def test_a_book_with_defects_does_not_load(toys_installed):
     assert told.value.exit_code == 4
 
 
+def test_a_rule_that_nothing_planted_breaks_does_not_load(toys_installed):
+    toys_installed("bad", f"{__name__}:unproved_suite", "refitcheck.suites")
+    with pytest.raises(BrokenBook, match="^rule Y-1 has no planted defect and no mutant to catch$"):
+        load_book()
+
+
+def test_the_invariants_are_all_proved_or_none_is(toys_installed):
+    toys_installed("one", f"{__name__}:one_of_the_invariants", "refitcheck.catalogues")
+    with pytest.raises(BrokenBook, match="rule EXPLORE-2 has no planted defect") as told:
+        load_book()
+    assert "EXPLORE-1 " not in str(told.value)
+
+
+def unproved_suite():
+    return suite(rules=("Y-1",), names=("Y-1",))
+
+
+def one_of_the_invariants():
+    return [Plant("one", "client", frozenset({"EXPLORE-1"}), "", None)]
+
+
 def bad_suite():
     return suite(rules=("Y-1",), names=("Y-1", "Y-9"))
 

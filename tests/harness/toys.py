@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from fakes.outcome import Outcome
@@ -231,7 +231,10 @@ def _careless_client() -> Iterator[Any]:
 
 
 def toy_plants() -> list[Plant]:
-    return [Plant("careless", "client", frozenset({"TOY-2"}), "a toy", _careless_client, "it looks at no answer")]
+    return [
+        Plant("careless", "client", frozenset({"TOY-2"}), "a toy", _careless_client, "it looks at no answer"),
+        Plant("mute", "engine", frozenset({"TOY-1"}), "a toy", nullcontext, "no flush is answered"),
+    ]
 
 
 def toy_command(times: int = 1) -> int:
