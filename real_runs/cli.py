@@ -107,6 +107,16 @@ def record(
     typer.echo(str(path))
 
 
+@real_app.command("questions", hidden=True)
+def write_questions() -> None:
+    """Write anew what scenarios want to know of clean engines; needed when scenarios ask other prompts."""
+    from real_runs import questions
+
+    found = questions.collect()
+    questions.write(found)
+    typer.echo(f"{questions.path()}: {sum(map(len, found.values()))} questions")
+
+
 @real_app.command("keep")
 def keep(
     results: Annotated[Path, typer.Argument(help="The results.json of a run on a real lane.")],

@@ -1,7 +1,8 @@
 """What a clean real server answers: asked of an oracle that no scenario touches, remembered on disk.
 
-The oracle is a server of the same kind that is only ever loaded whole and flushed. Answers are kept by environment,
-server and weights, so that a second run needs no oracle at all.
+The oracle is a server of the same kind that is only ever loaded whole and flushed: the first one, before any scenario
+has it, and a second one for what could not be foreseen. Answers are kept by environment, server and weights, so that a
+second run asks nothing at all.
 """
 
 from __future__ import annotations
@@ -34,15 +35,28 @@ class Expectations:
 
     def get(self, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
         """Greedy tokens and log-probabilities of the weights of `seed`, nothing cached."""
-        key = f"{self._model.digest(seed)}/{n}/{','.join(map(str, prompt))}"
-        if key not in self._known:
+        if not self.knows(seed, prompt, n):
             answer = self._ask(seed, prompt, n)
             if answer is None:
                 return None
-            self._known[key] = {"tokens": list(answer.tokens), "logprobs": list(answer.logprobs or ())}
-            self._changed = True
-        found = self._known[key]
+            self.add(seed, prompt, n, answer)
+        found = self._known[self._key(seed, prompt, n)]
         return Expected(tuple(found["tokens"]), tuple(found["logprobs"]) or None)
+
+    def knows(self, seed: int, prompt: Sequence[int], n: int) -> bool:
+        """Whether `get` need not ask."""
+        return self._key(seed, prompt, n) in self._known
+
+    def add(self, seed: int, prompt: Sequence[int], n: int, answer: Expected) -> None:
+        """What a clean server with the weights of `seed` answered."""
+        self._known[self._key(seed, prompt, n)] = {
+            "tokens": list(answer.tokens),
+            "logprobs": list(answer.logprobs or ()),
+        }
+        self._changed = True
+
+    def _key(self, seed: int, prompt: Sequence[int], n: int) -> str:
+        return f"{self._model.digest(seed)}/{n}/{','.join(map(str, prompt))}"
 
     def save(self) -> None:
         """Write what is new, beside what another run wrote meanwhile."""

@@ -19,12 +19,13 @@ MAX_LIVE = 3  # 1.3 GB each, twice that at tp 2
 
 @dataclass
 class Held:
-    """One server of the pool; `used` while a scenario has it."""
+    """One server of the pool; `used` while a scenario has it, `fresh` until one has had this incarnation."""
 
     server: Server
     cleaner: Cleaner
     key: tuple[ServerSpec, str]
     used: bool = True
+    fresh: bool = False
     last: int = field(default=0)
 
 
@@ -76,13 +77,14 @@ class ServerPool:
         self.starts += 1
         try:
             held.server.start()
+            held.fresh = True
         except ServerError:
             self._failed = True
             raise
 
     def give_back(self, held: Held) -> None:
         """The scenario is over."""
-        held.used = False
+        held.used = held.fresh = False
 
     def drop(self, held: Held) -> None:
         """End it for good."""

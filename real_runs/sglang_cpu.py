@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,9 @@ from harness.errors import HarnessError, Unsupported, UsageError
 from harness.gate import FaultGate
 from harness.lanes.base import Clock, EngineSpec, Expected, Pending
 from harness.passage import GatedEngine
+from harness.proxy_gate import Doors
 from real_runs import env as environments
+from real_runs import questions
 from real_runs.cleaning import SETTLE_S
 from real_runs.expectations import Expectations
 from real_runs.link import HttpLink
@@ -32,8 +35,8 @@ ORACLE = "oracle"
 class SglangCpuLane:
     """Real servers of any version that has pins, tp 1 and 2, on the real clock; black box, so no facts of source core.
 
-    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr), `trainer` (a trainer
-    kit too, so that a client can be judged on real engines; off by default, since its faults cost restarts).
+    Engine-side scenarios unless the run says otherwise: a client's faults and hangs cost real seconds.
+    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr).
     """
 
     name = "sglang-cpu"
@@ -41,6 +44,7 @@ class SglangCpuLane:
     where = "real, http, cpu"
     clock: Clock = "real"
     default_tp = 1
+    default_side = "engine"
     provides: frozenset[str] = frozenset()
     versions = environments.SUPPORTED
 
@@ -48,7 +52,6 @@ class SglangCpuLane:
         given = dict(options or {})
         self._torch_index = given.pop("torch_index", None)
         self._quiet = _is_on(given.pop("quiet", ""))
-        self._with_trainer = _is_on(given.pop("trainer", ""))
         if given:
             raise UsageError(f"lane sglang-cpu has no option {', '.join(sorted(given))}")
         self._pool = ServerPool(self._environment, self.say)
@@ -57,6 +60,8 @@ class SglangCpuLane:
         self._models: dict[tuple[Any, ...], TinyModel] = {}
         self._engines: list[RealEngine] = []
         self._gate: FaultGate | None = None
+        self._doors: Doors | None = None
+        self._kits: list[Any] = []
         self._began = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -66,15 +71,20 @@ class SglangCpuLane:
 
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A scenario begins; the servers of the last one stay."""
-        self._gate, self._began = gate, time.monotonic()
+        self._gate, self._doors, self._began = gate, Doors(gate), time.monotonic()
 
     def finish(self) -> list[list[AnyRecord]]:
         """The scenario is over: its servers may be reused."""
+        if self._doors is not None:
+            self._doors.close()
+        for kit in self._kits:
+            kit.close()
         for engine in self._engines:
             engine.release()
             self._pool.give_back(engine.held)
         self._engines.clear()
-        self._gate = None
+        self._kits.clear()
+        self._gate = self._doors = None
         for known in self._expectations.values():
             known.save()
         return []
@@ -93,17 +103,22 @@ class SglangCpuLane:
             raise HarnessError("an engine was asked for between scenarios")
         self._refuse(spec)
         model, wanted = self.model(spec), self.server_spec(spec)
-        engine = RealEngine(self, self._gate, spec, name, self._take(wanted, model, spec.seed))
+        held = self._take(wanted, model, spec.seed)
+        if held.fresh and wanted == self.server_spec(spec, plain=True):
+            self._foresee(spec, held)
+        engine = RealEngine(self, self._gate, spec, name, held)
         self._engines.append(engine)
         return engine
 
     def trainer(self, ranks: int) -> Any:
-        """A trainer kit whose payloads a real engine opens, where the option asks for one."""
-        if not self._with_trainer or self._gate is None:
-            return None
+        """A trainer kit of threads; its payloads are torch CPU tensors in shared memory, which a real engine opens."""
         from fakes.trainer import TrainerKit
 
-        return TrainerKit(None, ranks, self._gate.trainer, wire="torch")
+        if self._gate is None:
+            raise HarnessError("a trainer was asked for between scenarios")
+        kit = TrainerKit(None, ranks, self._gate.trainer, wire="torch")
+        self._kits.append(kit)
+        return kit
 
     def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
         """The same weights as on the fakes."""
@@ -111,12 +126,12 @@ class SglangCpuLane:
 
     def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
         """What a real server of this spec answers after a clean load and flush: recorded, else asked of an oracle."""
-        kind = self.server_spec(spec, plain=True)
-        if kind not in self._expectations:
-            label = f"{environments.key(spec.version)} {kind.tp} {kind.dtype} {spec.shape} {spec.tied}"
-            model = self.model(spec)
-            self._expectations[kind] = Expectations(label, model, lambda *asked: self._ask_oracle(kind, model, *asked))
-        return self._expectations[kind].get(seed, prompt, n)
+        return self._expectations_of(spec).get(seed, prompt, n)
+
+    def sync(self) -> None:
+        """Return when what the client did over HTTP so far is recorded."""
+        if self._doors is not None:
+            self._doors.sync()
 
     def close(self) -> None:
         """End every server."""
@@ -125,6 +140,13 @@ class SglangCpuLane:
         self._pool.close()
 
     # -- between the lane and its parts -----------------------------------------------------------------------------
+
+    @property
+    def doors(self) -> Doors:
+        """The gated urls of this scenario."""
+        if self._doors is None:
+            raise HarnessError("a url was asked for between scenarios")
+        return self._doors
 
     @property
     def starts(self) -> int:
@@ -177,6 +199,43 @@ class SglangCpuLane:
         if dict(spec.options).get("enable_memory_saver"):
             raise Unsupported("the memory saver needs a GPU")
 
+    def _expectations_of(self, spec: EngineSpec) -> Expectations:
+        kind = self.server_spec(spec, plain=True)
+        if kind not in self._expectations:
+            label = f"{environments.key(spec.version)} {kind.tp} {kind.dtype} {spec.shape} {spec.tied}"
+            model = self.model(spec)
+            self._expectations[kind] = Expectations(label, model, lambda *asked: self._ask_oracle(kind, model, *asked))
+        return self._expectations[kind]
+
+    def _foresee(self, spec: EngineSpec, held: Held) -> None:
+        """Ask a server that no scenario has had yet what scenarios will want to know of clean ones."""
+        known = self._expectations_of(spec)
+        wanted = [question for question in questions.kept(spec) if not known.knows(*question)]
+        if not wanted:
+            return
+        for seed, group in itertools.groupby(sorted(wanted), key=lambda question: question[0]):
+            self._load(held, seed)
+            for _, prompt, n in group:
+                known.add(seed, prompt, n, self._answer(held, prompt, n))
+        self.say(f"sglang {spec.version} tp {spec.tp}: {len(wanted)} answers of a clean server")
+        try:
+            self._pool.clean(held, spec.seed)
+        except ServerError as error:
+            raise HarnessError(str(error)) from error
+
+    @staticmethod
+    def _load(held: Held, seed: int) -> None:
+        if not held.cleaner.load(seed):
+            raise HarnessError(f"a clean server refuses weights (log: {held.server.log_path})")
+
+    @staticmethod
+    def _answer(held: Held, prompt: Sequence[int], n: int) -> Expected:
+        outcome = held.cleaner.answer(list(prompt), n)
+        if outcome.status != 200:
+            raise HarnessError(f"a clean server does not answer: {outcome.text[:200]} (log: {held.server.log_path})")
+        pairs = outcome.body["meta_info"]["output_token_logprobs"]
+        return Expected(tuple(outcome.body["output_ids"]), tuple(pair[0] for pair in pairs))
+
     def _ask_oracle(
         self, kind: ServerSpec, model: TinyModel, seed: int, prompt: Sequence[int], n: int
     ) -> Expected | None:
@@ -189,14 +248,9 @@ class SglangCpuLane:
             self._pool.drop(held)
             return self._ask_oracle(kind, model, seed, prompt, n)
         if loaded != seed:
-            if not held.cleaner.load(seed):
-                raise HarnessError(f"the oracle refuses weights (log: {held.server.log_path})")
+            self._load(held, seed)
             self._oracles[kind] = (held, seed)
-        outcome = held.cleaner.answer(list(prompt), n)
-        if outcome.status != 200:
-            raise HarnessError(f"the oracle does not answer: {outcome.text[:200]} (log: {held.server.log_path})")
-        pairs = outcome.body["meta_info"]["output_token_logprobs"]
-        return Expected(tuple(outcome.body["output_ids"]), tuple(pair[0] for pair in pairs))
+        return self._answer(held, prompt, n)
 
 
 class RealEngine(GatedEngine):
@@ -210,9 +264,14 @@ class RealEngine(GatedEngine):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Where it listens; calls there are not recorded."""
         client = self.held.server.client
         return f"http://{client.host}:{client.port}"
+
+    @property
+    def gated_url(self) -> str:
+        """What the client gets: the same for all incarnations, every call there is recorded and may meet a fault."""
+        return self._lane.doors.url(self)
 
     @property
     def alive(self) -> bool:

@@ -1,13 +1,18 @@
 """The lane's own logic: reuse, cleaning, the oracle, options; servers are scripted here."""
 
 import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from fakes.outcome import Outcome
 from fakes.trace import Complete, Invoke, TraceWriter
 from harness.errors import HarnessError, Unsupported, UsageError
+from harness.faults import parse_fault
 from harness.gate import FaultGate
 from harness.lanes.base import EngineSpec, Expected
 from real_runs import pool as pool_module
@@ -83,6 +88,7 @@ def scripted(monkeypatch, tmp_path):
     monkeypatch.setattr(pool_module, "Server", ScriptedServer)
     monkeypatch.setattr(sglang_cpu.environments, "make", lambda version, **options: version)
     monkeypatch.setattr(sglang_cpu, "SETTLE_S", 0.0)
+    monkeypatch.setattr(sglang_cpu.questions, "kept", lambda spec: [])
     monkeypatch.setattr("real_runs.cleaning.TorchPayloads", FreePayloads)
     ScriptedServer.made, ScriptedServer.broken_start = [], False
 
@@ -211,6 +217,46 @@ def test_the_expectation_comes_from_an_oracle_once(lane, tmp_path):
     assert len(ScriptedServer.made) == 2
 
 
+def foreseen(monkeypatch, *questions):
+    monkeypatch.setattr(sglang_cpu.questions, "kept", lambda spec: list(questions))
+
+
+def test_what_was_foreseen_is_asked_of_the_first_server_before_a_scenario_has_it(lane, monkeypatch):
+    foreseen(monkeypatch, (1, (5, 6), 2), (2, (5, 6), 2))
+    writer = begun(lane)
+    lane.engine(SPEC)
+    asked = list(ScriptedServer.made[0].asked)
+
+    assert lane.expected(SPEC, 1, [5, 6], 2) == lane.expected(SPEC, 2, [5, 6], 2) == Expected((1, 2), (-0.5, -0.5))
+    assert len(ScriptedServer.made) == 1
+    assert ScriptedServer.made[0].asked == asked
+    assert not [record for record in writer.records if isinstance(record, Invoke)]
+    loads = [op for op, _ in asked if op == "update_weights_from_tensor"]
+    assert len(loads) == 4  # clean, the two seeds, clean again
+    assert lane.expected(SPEC, 1, [7], 2) is not None
+    assert len(ScriptedServer.made) == 2
+
+
+def test_a_server_that_a_scenario_has_had_is_not_asked(lane, monkeypatch):
+    begun(lane)
+    lane.engine(SPEC)
+    lane.finish()
+    foreseen(monkeypatch, (1, (5,), 2))
+    begun(lane)
+    lane.engine(SPEC)
+    lane.expected(SPEC, 1, [5], 2)
+
+    assert len(ScriptedServer.made) == 2
+
+
+def test_a_server_with_options_of_its_own_is_not_asked(lane, monkeypatch):
+    foreseen(monkeypatch, (1, (5,), 2))
+    begun(lane)
+    lane.engine(EngineSpec("0.5.23", options=(("weight_version", "v0"),)))
+
+    assert [op for op, _ in ScriptedServer.made[0].asked].count("generate") == 1
+
+
 def test_a_dead_oracle_is_replaced(lane):
     begun(lane)
     lane.expected(SPEC, 1, [5], 2)
@@ -254,13 +300,62 @@ def test_a_launch_option_that_sets_the_version_survives_the_reset(lane):
     assert lane._engines[0].held.cleaner.version == "v0"
 
 
-def test_a_trainer_kit_only_where_it_is_asked_for(lane):
+def test_a_trainer_kit_is_freed_with_its_scenario(lane):
     begun(lane)
-    asked = SglangCpuLane({"quiet": "1", "trainer": "1"})
-    begun(asked)
+    kit = lane.trainer(2)
+    kit.export(0, [("a", np.zeros(2, dtype=np.float32))])
 
-    assert lane.trainer(2) is None
-    assert asked.trainer(2).ranks == 2
+    assert (kit.ranks, kit.live_exports()) == (2, 1)
+    lane.finish()
+    assert kit.live_exports() == 0
+    with pytest.raises(HarnessError, match="between scenarios"):
+        lane.trainer(2)
+
+
+def test_a_client_of_urls_goes_through_the_gate_and_the_harness_does_not(lane, monkeypatch):
+    """The door is the same for the next incarnation; a fault of the gate meets what is said to it."""
+    with listening(b"{}") as (host, port):
+        writer = begun(lane)
+        engine = lane.engine(SPEC)
+        monkeypatch.setattr(ScriptedServer, "port", port)
+        lane._gate.plant(parse_fault("e0:flush_cache#1:before:status500"))
+        client = HttpClient(int(engine.gated_url.rpartition(":")[2]))
+
+        assert client.request("POST", "flush_cache", {}).status == 500
+        assert client.request("POST", "flush_cache", {}).status == 200
+        lane.sync()
+        assert engine.url == f"http://{host}:{port}"
+    calls = [(r.op, r.origin, r.fault) for r in writer.records if isinstance(r, Invoke)]
+    assert calls == [("flush_cache", "sut", "e0:flush_cache#1:before:status500"), ("flush_cache", "sut", "")]
+    lane.finish()
+    with pytest.raises(HarnessError, match="between scenarios"):
+        _ = lane.doors
+
+
+@contextmanager
+def listening(body):
+    """A server on loopback that answers every POST with `body`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_wrong_lane_option_is_a_usage_error():
