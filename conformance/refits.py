@@ -63,17 +63,27 @@ def parts(history: History) -> Iterator[Part]:
 
 
 def fleet_parts(history: History) -> Iterator[Part]:
-    """As `parts`, and an empty part for every engine that a refit never called, though it was not given up."""
+    """As `parts`, and an empty part for every engine that a refit never called, though it was not given up.
+
+    The incarnation counts, not the name: one that came up before the refit began is to be called, whatever the client
+    had with the one before.
+    """
     seen: set[tuple[int, str, int]] = set()
     for part in parts(history):
         seen.add((part.refit.index, part.engine, part.incarnation))
         yield part
     for refit in history.refits():
         for engine in history.engines():
-            known = list(history.incarnations(engine))
-            part = Part(refit, engine, known[-1], ())
-            if not any((refit.index, engine, i) in seen for i in known) and not quarantined(history, part):
+            known = _incarnation(history, engine, refit)
+            part = Part(refit, engine, known, ())
+            if (refit.index, engine, known) not in seen and not quarantined(history, part):
                 yield part
+
+
+def _incarnation(history: History, engine: str, refit: Refit) -> int:
+    """The incarnation that was there when a refit began: the scenario tells of each birth, and calls tell too."""
+    items = (item for item in history.timeline() if item.engine == engine and item.pos < refit.pos)
+    return max((i.incarnation for i in items if isinstance(i, Call) or i.source != "core"), default=0)
 
 
 Parts = Callable[[History], Iterator[Part]]

@@ -26,7 +26,6 @@ DEFECTS: dict[str, str] = {
     **_all("D30", EQUAL, "collectives of the trainer kit end by their deadline, the first error is raised either way"),
     **_all("D33 D34", EQUAL, "the trainer kit loses no payload and gives text only"),
     **_all("D35", NO_PART, "process groups"),
-    **_all("D36", EQUAL, "what an engine's old incarnation lost excuses the new one before every rule"),
     **_all("D39", NO_PART, "pipeline stages"),
     **_all("D40", GPU, "the export registry refuses an open by its own process, as CUDA does"),
     **_all("D42 D43 D44 D45 D46 D47 D48 D49 D50 D51 D52 D53 D55 D56 D59", NO_PART, "the broadcast transport"),

@@ -137,6 +137,14 @@ MUTANTS = (
         target=f"{TRANSFER}._post",
     ),
     mutant(
+        "dead-engine-pinned",
+        "VERIF-1",
+        f"{REFIT}, NVIDIA-NeMo/RL#3944, D36",
+        "what is known of an engine is kept by its name: its next incarnation stays lost",
+        ReplaceExpr("known is None or known.incarnation != endpoint.incarnation", "known is None"),
+        target="harness.reference.engines:Roster.__call__",
+    ),
+    mutant(
         "last-tensor-of-a-bucket-lost",
         "VERIF-1",
         "NovaSky-AI/SkyRL#1471",

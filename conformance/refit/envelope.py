@@ -27,7 +27,7 @@ def refit_twice(bench: Bench, engines: int, *, away: bool = False) -> None:
             give_memory(bench)
         bench.refit(number)
         question(bench, handles, f"fresh-{number}", "warm", n=FEW)
-        restart_dead(handles)
+        restart_dead(bench, handles)
     for request in running:
         request.result(5.0)
 

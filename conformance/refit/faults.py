@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.steps import BUCKET
-from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
+from conformance.refit.steps import NOT_RUN, prepare, question, restart, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -19,8 +19,8 @@ def fail_then_heal(bench: Bench, *faults: str, engines: int = 1, deadline_s: flo
     bench.fault(*faults)
     bench.refit(2, deadline_s=deadline_s)
     question(bench, handles, "fresh-2")
-    restart_dead(handles)
-    bench.refit(0)
+    restart_dead(bench, handles)
+    bench.refit(3)
     question(bench, handles, "fresh-3")
 
 
@@ -79,7 +79,7 @@ def an_engine_is_replaced(bench: Bench) -> None:
     bench.refit(1)
     question(bench, [e], "fresh-1")
     e.kill()
-    e.restart()
+    restart(bench, e)
     bench.refit(2)
     question(bench, [e], "fresh-2")
 
@@ -112,7 +112,7 @@ def slow_then_silent(bench: Bench) -> None:
     bench.fault(f"e0:{BUCKET}#1:after:hang")
     bench.refit(2, deadline_s=20.0)
     question(bench, handles, "fresh-2")
-    bench.refit(0)
+    bench.refit(3)
     question(bench, handles, "fresh-3")
 
 

@@ -28,7 +28,7 @@ def the_onload_fails(bench: Bench) -> None:
     bench.fault("e0:resume_memory_occupation#1:before:status400")
     bench.refit(1)
     question(bench, handles, "fresh-1")
-    restart_dead(handles)
+    restart_dead(bench, handles)
     bench.refit(2)
     question(bench, handles, "fresh-2")
 
@@ -51,6 +51,6 @@ def a_refit_fails_on_released_memory(bench: Bench) -> None:
     bench.fault(f"e0:{BUCKET}#2:before:status500")
     bench.refit(1)
     question(bench, handles, "fresh-1")
-    restart_dead(handles)
+    restart_dead(bench, handles)
     bench.refit(2)
     question(bench, handles, "fresh-2")

@@ -8,9 +8,9 @@ from conformance.engine.steps import NOT_RUN, know
 from harness.bench import CANARY_TOKENS, Bench, generation
 from harness.lanes.base import EngineHandle
 
-__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "give_memory", "prepare", "question", "restart_dead"]
+__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "give_memory", "prepare", "question", "restart", "restart_dead"]
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3)  # 0 is what engines are launched with: no refit may bring it, or nobody could tell
 PATIENCE_S = 5.0  # for an answer from an engine that may be paused for good
 
 
@@ -58,8 +58,14 @@ def give_memory(bench: Bench) -> None:
         bench.note("phase_failed", error=f"{type(error).__name__}: {error}")
 
 
-def restart_dead(engines: Sequence[EngineHandle]) -> None:
-    """What a supervisor does: a dead engine comes back with the weights that it was launched with."""
+def restart(bench: Bench, engine: EngineHandle) -> None:
+    """The next incarnation, with the weights that the first was launched with; noted, since a client may ignore it."""
+    engine.restart()
+    bench.note("born", engine)
+
+
+def restart_dead(bench: Bench, engines: Sequence[EngineHandle]) -> None:
+    """What a supervisor does: a dead engine comes back."""
     for engine in engines:
         if not engine.alive:
-            engine.restart()
+            restart(bench, engine)

@@ -6,6 +6,7 @@ from conformance.exports import Origin, exports, origins
 from conformance.refits import fleet_parts, parts, quarantined, set_aside
 from conformance.tokens import same
 from conformance.view import State, acted, died, payloads, state_at, states, tp
+from fakes.trace import Fact
 from tests.conformance.tape import Tape
 
 
@@ -154,3 +155,27 @@ def test_exports_are_found_with_the_update_that_carried_them() -> None:
     assert export.call is not None
     assert (len(export.released), len(export.gone)) == (1, 1)
     assert origins(tape.history) == {"p0": Origin(0, "e0", 0)}
+
+
+def test_an_incarnation_that_was_there_before_a_refit_and_not_called_is_a_part_of_it() -> None:
+    tape = Tape()
+    with tape.refit(1):
+        tape.bucket(engine="e0")
+        tape.bucket(engine="e1")
+        tape.trainer("ENGINE_LOST", engine="e1", incarnation=0)
+    tape.writer.write(Fact(engine="e1", incarnation=1, t=tape.t, source="harness", name="born", data={}))
+    with tape.refit(2):
+        tape.bucket(engine="e0")
+    told = [(p.refit.index, p.engine, p.incarnation, len(p.calls)) for p in fleet_parts(tape.history)]
+    assert told == [(1, "e0", 0, 1), (1, "e1", 0, 1), (2, "e0", 0, 1), (2, "e1", 1, 0)]
+
+
+def test_an_incarnation_that_came_after_a_refit_is_no_part_of_it() -> None:
+    tape = Tape()
+    with tape.refit(1):
+        tape.bucket(engine="e1")
+    with tape.refit(2):
+        tape.trainer("ENGINE_LOST", engine="e1", incarnation=0)
+    tape.sut("model_info", engine="e1", incarnation=1)
+    told = [(p.refit.index, p.engine, p.incarnation, len(p.calls)) for p in fleet_parts(tape.history)]
+    assert told == [(1, "e1", 0, 1)]
