@@ -6,12 +6,13 @@ generated, no control call is answered, and health fails (utils/common.py:2859@0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fakes.engine import messages as m
 from fakes.engine.crash import crash
-from fakes.engine.protocol import Done, Join
+from fakes.engine.protocol import Done, Join, Leave
 
 if TYPE_CHECKING:
     from fakes.engine.scheduler import Scheduler
@@ -44,11 +45,15 @@ class Groups:
         return list(self._joined)
 
     def _init(self, obj: dict[str, Any]) -> Generator[list[Any], dict[int, Done], dict[str, Any]]:
-        """model_runner_components/weight_updater.py:112@0.5.23: rank_offset + tp_rank of world_size, trainer is rank
-        0."""
+        """model_runner_components/weight_updater.py:112@0.5.23: rank_offset + tp_rank of world_size, trainer is rank 0.
+
+        A name that exists and a backend that does not are refused by torch once the store is connected, before any
+        other rank is waited for: the trainer, which does wait, is left alone.
+        """
         if not obj["group_name"]:
             raise crash(m.EMPTY_GROUP)
         no_nccl = self._s.config.device == "cpu" and obj["backend"] == "nccl"
+        taken = obj["group_name"] in self._joined
         if no_nccl and obj["world_size"] == 1:
             return {"success": False, "message": m.GROUP_FAILED(error=m.NO_NCCL.text)}
         effects = [
@@ -61,6 +66,7 @@ class Groups:
                 group_rank=obj["rank_offset"] + rank,
                 world_size=obj["world_size"],
                 backend=obj["backend"],
+                store_only=no_nccl or taken,
             )
             for rank in range(len(self._s.ranks))
         ]
@@ -68,10 +74,10 @@ class Groups:
         error = results[effects[0].id].error
         if error is not None:
             return {"success": False, "message": m.GROUP_FAILED(error=error.message)}
+        if taken:
+            return {"success": False, "message": m.GROUP_FAILED(error=m.GROUP_TAKEN.text)}
         if no_nccl:
             return {"success": False, "message": m.GROUP_FAILED(error=m.NO_NCCL.text)}
-        if obj["group_name"] in self._joined:
-            return {"success": False, "message": m.GROUP_FAILED(error=m.GROUP_TAKEN.text)}
         self._joined[obj["group_name"]] = None
         return {"success": True, "message": m.GROUP_OK.text}
 
@@ -79,6 +85,8 @@ class Groups:
         if obj["group_name"] not in self._joined:
             return {"success": False, "message": m.DESTROY_MISSING.text}
         del self._joined[obj["group_name"]]
+        for rank in range(len(self._s.ranks)):
+            self._s.emit(Leave(rank=rank, group_name=obj["group_name"]))
         return {"success": True, "message": m.DESTROY_OK.text}
 
 
@@ -89,29 +97,38 @@ def receive_error(
     load_format: str | None,
     *,
     strict: bool,
-) -> str:
-    """What the receiver says before it receives, "" when it would start.
+) -> tuple[str, int]:
+    """What the receiver says before it receives, "" when it would start; and how many broadcasts it has posted by then.
 
     Unequal lengths are cut silently, except for the strict bucket of 0.5.23 (weight_sync/tensor_bucket.py@0.5.23).
+    Without a bucket each tensor's broadcast is posted before the next tensor's dtype is looked at, and goes on after
+    the request was refused (model_runner_components/weight_updater.py:280@0.5.22).
     """
-    strict = strict and load_format == "flattened_bucket"
+    bucket = load_format == "flattened_bucket"
+    strict = strict and bucket
     if strict and not len(names) == len(dtypes) == len(shapes):
         second = len(dtypes) != len(names)
         shorter = len(dtypes if second else shapes) < len(names)
         which = "2 is {} than argument 1" if second else "3 is {} than arguments 1-2"
-        return f"zip() argument {which.format('shorter' if shorter else 'longer')}"
-    offset = 0
+        return f"zip() argument {which.format('shorter' if shorter else 'longer')}", 0
+    offset = count = 0
     for name, dtype, shape in zip(names, dtypes, shapes, strict=False):
-        if dtype not in DTYPES:
-            return f"module 'torch' has no attribute '{dtype}'"
-        if not strict:
-            continue
-        if any(size < 0 for size in shape):
-            return f"Negative dimension in received tensor {name}: {list(shape)}"
-        if offset % DTYPES[dtype]:
-            return f"Unaligned received tensor {name}: byte offset {offset}, dtype torch.{dtype}"
-        count = 1
-        for size in shape:
-            count *= size
-        offset += count * DTYPES[dtype]
-    return "Cannot create empty tensor bucket" if strict and not names else ""
+        error = _wrong(name, dtype, shape, offset, strict=strict)
+        if error:
+            return error, 0 if bucket else count
+        offset += DTYPES[dtype] * math.prod(shape)
+        count += 1
+    return ("Cannot create empty tensor bucket", 0) if bucket and not count else ("", 0)
+
+
+def _wrong(name: str, dtype: str, shape: Sequence[int], offset: int, *, strict: bool) -> str:
+    if dtype not in DTYPES:
+        return f"module 'torch' has no attribute '{dtype}'"
+    negative = next((size for size in shape if size < 0), None)
+    if negative is not None and strict:
+        return f"Negative dimension in received tensor {name}: torch.Size({list(shape)})"
+    if negative is not None:
+        return f"Trying to create tensor with negative dimension {negative}: {list(shape)}"
+    if strict and offset % DTYPES[dtype]:
+        return f"Unaligned received tensor {name}: byte offset {offset}, dtype torch.{dtype}"
+    return ""

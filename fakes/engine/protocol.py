@@ -150,7 +150,10 @@ class Leave(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Receive broadcasts from group rank 0; Done.value is `list[(name, ndarray)]`."""
+    """Receive broadcasts from group rank 0; Done.value is `list[(name, ndarray)]`.
+
+    `waits` False: the broadcasts are posted, but the scheduler has gone on and wants no `Done`.
+    """
 
     id: int
     rank: int
@@ -159,6 +162,7 @@ class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     dtypes: list[str]
     shapes: list[list[int]]
     load_format: str | None
+    waits: bool = True
 
 
 Effect = Reply | Token | Die | Freeze | Block | Barrier | Observed | OpenPayload | ReadDisk | Join | Leave | Recv

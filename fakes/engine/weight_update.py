@@ -233,25 +233,19 @@ class WeightUpdater:
                 raise Crash(m.GROUP_MISSING.type, text)
             return failed(m.RECEIVE_FAILED(error=text) if self._p.group_missing == "receive" else m.PARTIAL(error=text))
         names, dtypes, shapes = obj["names"], obj["dtypes"], obj["shapes"]
-        wrong = receive_error(names, dtypes, shapes, load_format, strict=self._p.bucket_strict)
+        wrong, posted = receive_error(names, dtypes, shapes, load_format, strict=self._p.bucket_strict)
         if wrong:
+            if posted:
+                for effect in self._recv(obj, posted, waits=False):
+                    scheduler.emit(effect)
             return self._receive_failed(wrong)
-        count = min(len(names), len(dtypes), len(shapes))
         self._updates += 1
-        effects = [
-            Recv(
-                id=scheduler.next_id(),
-                rank=rank,
-                group_name=group,
-                names=list(names[:count]),
-                dtypes=list(dtypes[:count]),
-                shapes=[list(shape) for shape in shapes[:count]],
-                load_format=load_format if load_format == "flattened_bucket" else None,
-            )
-            for rank in range(len(scheduler.ranks))
-        ]
+        effects = self._recv(obj, min(len(names), len(dtypes), len(shapes)))
         results = yield effects
         errors = [results[effect.id].error for effect in effects]
+        for effect, error in zip(effects, errors, strict=True):
+            if error is not None and error.type == "SIGABRT":
+                raise Crash(error.type, error.message, effect.rank)
         if errors[0] is not None:
             return self._receive_failed(errors[0].message)
         if self._p.selector:
@@ -274,6 +268,23 @@ class WeightUpdater:
         if reply is not None:
             return reply
         return self._after_load(obj, "update_weights_from_distributed", m.DISTRIBUTED_OK.text, barrier=False)
+
+    def _recv(self, obj: dict[str, Any], count: int, *, waits: bool = True) -> list[Recv]:
+        """The receives of all ranks for the first `count` tensors of a request."""
+        bucket = obj.get("load_format") == "flattened_bucket"
+        return [
+            Recv(
+                id=self._s.next_id(),
+                rank=rank,
+                group_name=obj["group_name"],
+                names=list(obj["names"][:count]),
+                dtypes=list(obj["dtypes"][:count]),
+                shapes=[list(shape) for shape in obj["shapes"][:count]],
+                load_format="flattened_bucket" if bucket else None,
+                waits=waits,
+            )
+            for rank in range(len(self._s.ranks))
+        ]
 
     def _receive_failed(self, error: str) -> Reply:
         """0.5.21 tells a failed receive from a failed load; before, both say that the weights are partly updated."""

@@ -197,6 +197,9 @@ class Shell:
         self._io.perform(effect, self._finisher(effect, getattr(effect, "rank", 0)), self._later)
 
     def _peers(self, effect: Join | Recv) -> None:
+        if isinstance(effect, Recv) and not effect.waits:
+            self._transport.recv((self.name, self.incarnation), effect, lambda done: None, self._later)
+            return
         self._blocked_by(effect, effect.rank)
         finish = self._finisher(effect, effect.rank)
         if isinstance(effect, Join):

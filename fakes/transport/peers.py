@@ -1,11 +1,11 @@
-"""Who answers a scheduler that joins a weight-update group or receives from one; and a world where nobody does."""
+"""Who answers a scheduler that joins a weight-update group or receives from one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from fakes.engine.protocol import Done, Join, Raised, Recv
+from fakes.engine.protocol import Done, Join, Leave, Raised, Recv
 
 Process = tuple[str, int]
 """An engine's name and incarnation."""
@@ -26,6 +26,10 @@ class Transport(Protocol):
 
     def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None:
         """Take part in the broadcasts from group rank 0; Done.value is `list[(name, ndarray)]`."""
+        ...
+
+    def leave(self, process: Process, effect: Leave) -> None:
+        """This rank destroyed its side of a group: its peers will hear of it."""
         ...
 
     def left(self, engine: str, incarnation: int) -> None:
@@ -55,6 +59,9 @@ class NoPeers:
         """Blocks the scheduler until the deadline."""
         text = f"Timed out waiting {round(self.timeout_s * 1000)}ms for recv operation to complete"
         later(self.timeout_s, lambda: finish(Done(effect.id, error=Raised("RuntimeError", text))))
+
+    def leave(self, process: Process, effect: Leave) -> None:
+        """Nobody to tell."""
 
     def left(self, engine: str, incarnation: int) -> None:
         """Nobody to tell."""

@@ -15,7 +15,8 @@ from fakes.engine.protocol import Call, EngineConfig, Via
 from fakes.fronts.shell import Core, Shell
 from fakes.outcome import Outcome
 from fakes.trace import Fact, TraceWriter
-from fakes.transport.peers import NoPeers, Transport
+from fakes.transport.collective import Collectives
+from fakes.transport.peers import Transport
 from fakes.world.baton import Baton, Deadlock, WorldBroken
 from fakes.world.fleet import Ticket, WorldEngine
 from fakes.world.meet import Barrier, Group, Lock
@@ -80,7 +81,7 @@ class World(Baton):
         super().__init__(seed)
         self.trace = trace
         self.resolver = resolver
-        self.transport: Transport = transport or NoPeers()
+        self.transport: Transport = transport or Collectives()
         self.transit_s = transit_s
         self.io_latency_s = io_latency_s
         self.clock = WorldClock(self)
