@@ -136,6 +136,32 @@ def keep(
         _fail(str(error), USAGE)
 
 
+@real_app.command("compare")
+def compare(
+    record: Annotated[list[Path] | None, typer.Argument(help="Dated records (default: all of this checkout).")] = None,
+) -> None:
+    """Run the fake as each record's real engine was run, and compare the verdicts. Exit code 1 when one differs."""
+    from harness.suites import load_book
+    from real_runs import validation
+    from real_runs.agreement import agreement
+
+    book, wrong = load_book(), False
+    for path in record or sorted(validation.records_folder().glob("*.json")):
+        try:
+            found = agreement(validation.read(path), book)
+        except validation.NotGreen as error:
+            _fail(str(error), USAGE)
+        typer.echo(f"{path.stem}: {len(found.same)} rules have the verdict that they have on the fake")
+        for rule, why in found.different.items():
+            typer.echo(f"✗ {rule}: {why}")
+        for word, others in (("unsupported", found.unsupported), ("new", found.new)):
+            for rule, why in others.items():
+                typer.echo(f"  {word:<11} {rule}: {why}")
+        wrong = wrong or bool(found.different)
+    if wrong:
+        raise typer.Exit(1)
+
+
 @real_app.command("records")
 def records(
     folder: Annotated[Path | None, typer.Argument(help="The folder of the records (default: this checkout's).")] = None,

@@ -32,14 +32,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     sources: str
     seed: int
     fatal_sample: int | None
+    side: str = "both"
     rules: dict[str, str]
     exercised: dict[str, int]
     unsupported: dict[str, str]
 
     @property
     def name(self) -> str:
-        """The file's name without its ending; a newer record of the same engine replaces the older."""
-        return f"{self.lane}-{self.engine}-tp{self.tp}"
+        """The file's name without its ending; a newer record of the same engine and side replaces the older."""
+        return f"{self.lane}-{self.engine}-tp{self.tp}{'-refit' if self.side == 'refit' else ''}"
 
 
 def sources_hash() -> str:
@@ -84,6 +85,7 @@ def _record(results: Mapping[str, Any], settings: Mapping[str, Any], found: list
         sources=sources_hash(),
         seed=settings["seed"],
         fatal_sample=settings["fatal_sample"],
+        side=settings["side"],
         rules={entry["rule"]: entry["status"] for entry in mine},
         exercised={entry["rule"]: entry["exercised"] for entry in mine if entry["status"] == "held"},
         unsupported={entry["rule"]: entry["missing"] for entry in mine if entry["status"] == "unsupported"},

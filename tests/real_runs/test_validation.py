@@ -24,6 +24,7 @@ def results(**changes):
         "faults": [],
         "plant": "",
         "fatal_sample": None,
+        "side": "engine",
     }
     whole = {
         "started": "2026-11-30T07:00:00",

@@ -1,0 +1,79 @@
+"""Whether the fake is judged as the real engine was: the verdicts of a dated record beside those of the fake now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.lanes.fake import FakeLane
+from harness.results import Result, results_of
+from harness.runner import Runner
+from harness.settings import Settings, side_of
+from harness.suites import Book, load_book
+from harness.units import units_of
+from real_runs.validation import Record
+
+LANE = "sglang-cpu"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`same` rules have the same verdict on both; each of the others is a rule with one line about it.
+
+    `unsupported`: the real lane cannot judge them. `new`: not in the record, and none of their scenarios claims to be
+    validated. Only `different` is wrong.
+    """
+
+    same: tuple[str, ...]
+    different: Mapping[str, str]
+    unsupported: Mapping[str, str]
+    new: Mapping[str, str]
+
+
+def fake_results(record: Record, book: Book) -> list[Result]:
+    """What the fake of the record's version gives in the scenarios that the record's lane runs."""
+    settings = Settings(
+        versions=(record.engine,), tp=record.tp, seed=record.seed, side=side_of(record.side), exploration="off"
+    )
+    runner = Runner(settings, book, FakeLane())
+    try:
+        units = units_of(settings, book, LANE, record.tp)
+        reports = [runner.execute(unit) for unit in units]
+    finally:
+        runner.close()
+    return results_of(settings, book, runner.info, reports)
+
+
+def agreement(record: Record, book: Book | None = None) -> Agreement:
+    """Compare; costs a run of the fake, some seconds."""
+    whole = book if book is not None else load_book()
+    return compared(record, {result.rule.id: result.status for result in fake_results(record, whole)}, whole)
+
+
+def compared(record: Record, fake: Mapping[str, str], book: Book) -> Agreement:
+    """The comparison alone: `fake` is rule id -> status."""
+    same, different, new = [], {}, {}
+    for rule, status in fake.items():
+        real = record.rules.get(rule)
+        if real == "unsupported":
+            continue
+        if real is None and not _claims(book, rule, record):
+            new[rule] = f"not in the record of {record.date}"
+        elif real == status:
+            same.append(rule)
+        else:
+            said = f"is {real}" if real else "has no verdict, though a scenario of it says that it was validated"
+            different[rule] = f"on the real {record.engine} it {said}, on the fake {status}"
+    gone = {rule: "the fake's run has no such rule" for rule in record.rules if rule not in fake and rule in book.rules}
+    unsupported = {rule: why for rule, why in record.unsupported.items() if rule in fake}
+    judged = {rule: why for rule, why in gone.items() if rule not in record.unsupported}
+    return Agreement(tuple(same), different | judged, unsupported, new)
+
+
+def _claims(book: Book, rule: str, record: Record) -> bool:
+    """Whether a scenario that fits the record says that the real engine of its version was seen to do so."""
+    return any(
+        scenario.relation.removeprefix("validated:").split()[:1] == [record.engine]
+        for scenario in book.scenarios_of(rule)
+        if scenario.relation.startswith("validated:") and scenario.fits(record.engine, record.tp, record.lane)
+    )
