@@ -24,6 +24,10 @@ class _Node:
     pins: int = 0
     children: dict[int, _Node] = field(default_factory=dict)
 
+    def __lt__(self, other: _Node) -> bool:
+        """Goes first. No two leaves were last used at once: a use marks one path, which ends in one leaf."""
+        return self.used < other.used
+
 
 def _evictable(node: _Node) -> bool:
     return not node.children and not node.pins and node.parent is not None
@@ -97,18 +101,17 @@ class PrefixCache:
 
     def evict(self, tokens: int) -> int:
         """Drop at least `tokens` least recently used, unpinned leaves if there are so many. Returns how many went."""
-        leaves = [(node.used, order, node) for order, node in enumerate(self._nodes()) if _evictable(node)]
+        leaves = [node for node in self._nodes() if _evictable(node)]
         heapq.heapify(leaves)
-        order, gone = len(leaves) + self.size, 0
+        gone = 0
         while leaves and gone < tokens:
-            leaf = heapq.heappop(leaves)[2]
+            leaf = heapq.heappop(leaves)
             parent = leaf.parent
             assert parent is not None
             del parent.children[leaf.token]
             gone += 1
             if _evictable(parent):
-                order += 1
-                heapq.heappush(leaves, (parent.used, order, parent))
+                heapq.heappush(leaves, parent)
         self.size -= gone
         return gone
 
