@@ -11,7 +11,7 @@ from harness.runner import Runner
 from harness.settings import Settings, side_of
 from harness.suites import Book, load_book
 from harness.units import units_of
-from real_runs.validation import Record
+from real_runs.validation import NotGreen, Record
 
 LANE = "sglang-cpu"
 
@@ -31,11 +31,14 @@ class Agreement:
 
 
 def fake_results(record: Record, book: Book) -> list[Result]:
-    """What the fake of the record's version gives in the scenarios that the record's lane runs."""
+    """What the fake of the record's version gives in the scenarios of its lane. NotGreen when there is no such fake."""
     settings = Settings(
         versions=(record.engine,), tp=record.tp, seed=record.seed, side=side_of(record.side), exploration="off"
     )
-    runner = Runner(settings, book, FakeLane())
+    lane = FakeLane()
+    if record.engine not in lane.versions:
+        raise NotGreen(f"{record.name}: there is no fake of {record.engine}")
+    runner = Runner(settings, book, lane)
     try:
         units = units_of(settings, book, LANE, record.tp)
         reports = [runner.execute(unit) for unit in units]

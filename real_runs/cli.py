@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from harness.errors import RefitcheckError
 from real_runs import env as environments
+from real_runs.server import ServerError
 
 app = typer.Typer(
     name="env", help="Environments of real SGLang versions, cached and never shared with ours.", no_args_is_help=True
@@ -28,6 +32,24 @@ def _fail(line: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What goes wrong as one line: 4 for what the caller can mend, 3 for what broke."""
+    from real_runs.validation import NotGreen
+
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", USAGE)
+    except RefitcheckError as error:
+        _fail(str(error), error.exit_code)
+    except (environments.EnvUsage, NotGreen, ValueError) as error:
+        _fail(str(error), USAGE)
+    except (environments.EnvError, ServerError, RuntimeError) as error:
+        _fail(str(error), HARNESS_ERROR)
+
+
 @app.command("make")
 def make(
     version: Version,
@@ -37,22 +59,16 @@ def make(
     ] = None,
 ) -> None:
     """Make the environment of VERSION, unless it is there: about two minutes and 1.7 GB. Prints its folder."""
-    if version not in environments.SUPPORTED:
-        _fail(f"no pins for SGLang {version!r}; known versions: {', '.join(environments.SUPPORTED)}", USAGE)
-    try:
+    with _one_line():
         typer.echo(str(environments.make(version, progress=_say, torch_index=torch_index).folder))
-    except environments.EnvError as error:
-        _fail(str(error), HARNESS_ERROR)
 
 
 @app.command("list")
 def list_() -> None:
     """Every known version, and the folder of those that are ready."""
     for version in environments.SUPPORTED:
-        try:
+        with _one_line():
             env = environments.find(version)
-        except environments.EnvError as error:
-            _fail(str(error), USAGE)
         said = "not made" if env is None else f"{env.folder}{'  (given)' if env.given else ''}"
         typer.echo(f"{version:<14} {said}")
 
@@ -60,10 +76,8 @@ def list_() -> None:
 @app.command("remove")
 def remove(version: Version) -> None:
     """Delete the cached environment of VERSION."""
-    try:
+    with _one_line():
         gone = environments.remove(version)
-    except environments.EnvError as error:
-        _fail(str(error), USAGE)
     typer.echo(f"{version}: {'removed' if gone else 'there was none'}")
 
 
@@ -80,11 +94,14 @@ def record(
     missing: Annotated[bool, typer.Option(help="Only what the file does not have, or has in another form.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Sequence name patterns (repeatable).")] = None,
 ) -> None:
-    """Record what a real server answers to the catalogue: about 25 s a start, and a start per fatal sequence."""
+    """Record what a real server answers to the catalogue: about 25 s a start, and a start per fatal sequence.
+
+    The environment of the version must be there (refitcheck env make). A file that exists gets what is recorded now.
+    """
     from real_runs.recorder import record_file
 
     chosen = tuple(only or ())
-    try:
+    with _one_line():
         path = record_file(
             out,
             version=version,
@@ -92,7 +109,7 @@ def record(
             shape=shape,
             tied=tied,
             dtype=dtype,
-            flavour=flavour,  # type: ignore[arg-type]
+            flavour=flavour,
             wanted=lambda entry: (
                 entry.fatal == fatal and (not chosen or any(fnmatch(entry.name, pattern) for pattern in chosen))
             ),
@@ -100,10 +117,6 @@ def record(
             progress=_say,
             missing=missing,
         )
-    except (environments.EnvError, ValueError) as error:
-        _fail(str(error), USAGE)
-    except RuntimeError as error:
-        _fail(str(error), HARNESS_ERROR)
     typer.echo(str(path))
 
 
@@ -128,12 +141,10 @@ def keep(
     """Keep a green run on a real lane as a dated record."""
     from real_runs import validation
 
-    try:
+    with _one_line():
         for record in validation.from_results(validation.read_results(results)):
             folder = out or validation.records_folder()
             typer.echo(str(validation.keep(record, folder, allow_more_unsupported=allow_more_unsupported)))
-    except validation.NotGreen as error:
-        _fail(str(error), USAGE)
 
 
 @real_app.command("compare")
@@ -147,10 +158,8 @@ def compare(
 
     book, wrong = load_book(), False
     for path in record or sorted(validation.records_folder().glob("*.json")):
-        try:
+        with _one_line():
             found = agreement(validation.read(path), book)
-        except validation.NotGreen as error:
-            _fail(str(error), USAGE)
         typer.echo(f"{path.stem}: {len(found.same)} rules have the verdict that they have on the fake")
         for rule, why in found.different.items():
             typer.echo(f"✗ {rule}: {why}")
@@ -169,12 +178,12 @@ def records(
     """List the dated records, and whether the sources that judge have changed since."""
     from real_runs import validation
 
-    now = validation.sources_hash()
-    for path in sorted((folder or validation.records_folder()).glob("*.json")):
-        try:
+    now, where = validation.sources_hash(), folder or validation.records_folder()
+    if not where.is_dir():
+        _fail(f"{where}: no such folder", USAGE)
+    for path in sorted(where.glob("*.json")):
+        with _one_line():
             record = validation.read(path)
-        except validation.NotGreen as error:
-            _fail(str(error), USAGE)
         held = sum(status == "held" for status in record.rules.values())
         same = "these sources" if record.sources == now else "older sources"
         typer.echo(

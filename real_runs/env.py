@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TextIO
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
@@ -35,6 +36,10 @@ Progress = Callable[[str], None]
 
 class EnvError(Exception):
     """The environment cannot be made; the message is one line for a person."""
+
+
+class EnvUsage(EnvError):
+    """The person who called us can mend it: an unknown version, a cache that cannot be written, a full disk."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def given_env_variable(version: str) -> str:
 def pins(version: str) -> list[str]:
     """The requirement lines for `version`, without torch and SGLang. EnvError for a version that has none."""
     if version not in SUPPORTED:
-        raise EnvError(f"no pins for SGLang {version!r}; known versions: {', '.join(SUPPORTED)}")
+        raise EnvUsage(f"no pins for SGLang {version!r}; known versions: {', '.join(SUPPORTED)}")
     files = ["cpu-base.txt"]
     if Version(version) < Version("0.5.20"):
         files.append("cpu-0.5.17.txt")
@@ -95,7 +100,7 @@ def find(version: str) -> SglangEnv | None:
     if given:
         python = Path(given).expanduser() / "bin" / "python"
         if not python.exists():
-            raise EnvError(f"{given_env_variable(version)}={given} has no bin/python")
+            raise EnvUsage(f"{given_env_variable(version)}={given} has no bin/python")
         return SglangEnv(version, python, Path(given), given=True)
     folder = cache_dir() / "sglang" / key(version)
     if not (folder / "ready.json").exists():
@@ -121,19 +126,19 @@ def make(version: str, *, progress: Progress = print, torch_index: str | None = 
     folder = cache_dir() / "sglang" / key(version)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(_beside(folder, ".lock"), progress):
+        with _locked(_beside(folder, ".lock"), progress) as lock:
             ready = find(version)
             if ready is not None:
                 return ready
             free = shutil.disk_usage(folder.parent).free
             if free < NEEDED_BYTES:
-                raise EnvError(
+                raise EnvUsage(
                     f"SGLang {version} needs {NEEDED_BYTES >> 30} GiB under {folder.parent}, "
                     f"{free / 2**30:.1f} are free (set REFITCHECK_CACHE to another disk)"
                 )
-            _build(version, folder, progress, torch_index)
+            _build(version, folder, progress, torch_index, lock)
     except OSError as error:
-        raise EnvError(f"cannot make the environment under {folder.parent}: {error.strerror or error}") from error
+        raise EnvUsage(f"cannot make the environment under {folder.parent}: {error.strerror or error}") from error
     return SglangEnv(version, folder / "bin" / "python", folder)
 
 
@@ -142,8 +147,11 @@ def remove(version: str) -> bool:
     folder = cache_dir() / "sglang" / key(version)
     if not folder.exists():
         return False
-    with _locked(_beside(folder, ".lock"), lambda line: None):
-        shutil.rmtree(folder)
+    try:
+        with _locked(_beside(folder, ".lock"), lambda line: None):
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise EnvUsage(f"cannot remove {folder}: {error.strerror or error}") from error
     return True
 
 
@@ -151,50 +159,55 @@ def _validate(version: str) -> None:
     try:
         Version(version)
     except InvalidVersion:
-        raise EnvError(f"{version!r} is not a version; known versions: {', '.join(SUPPORTED)}") from None
+        raise EnvUsage(f"{version!r} is not a version; known versions: {', '.join(SUPPORTED)}") from None
     pins(version)
     if find(version) is None and sys.version_info[:2] != (3, 11):
-        raise EnvError(
+        raise EnvUsage(
             f"the pins of real SGLang are for Python 3.11, this is {sys.version_info[0]}.{sys.version_info[1]}"
         )
 
 
 @contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
+def _locked(path: Path, progress: Progress) -> Iterator[int]:
+    """Hold the lock of `path`; its descriptor. A child that inherits it keeps the lock when we are killed."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             progress(f"waiting for another run that makes {path.stem}")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def _beside(folder: Path, suffix: str) -> Path:
     return folder.with_name(folder.name + suffix)  # not with_suffix: a version has dots of its own
 
 
-def _build(version: str, folder: Path, progress: Progress, torch_index: str | None) -> None:
+def _build(version: str, folder: Path, progress: Progress, torch_index: str | None, lock: int) -> None:
     for left in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(left, ignore_errors=True)  # we hold the lock: whoever left it is gone
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     log = _beside(folder, ".log")
+
+    def step(command: list[str], **extra: str) -> str:
+        return _step(command, out, log, lock, **extra)
+
     try:
         with log.open("w", encoding="utf-8") as out:
             progress(f"sglang {version}: new environment in {folder}")
             python = temporary / "bin" / "python"
-            _step([sys.executable, "-m", "venv", str(temporary)], out, log)
+            step([sys.executable, "-m", "venv", str(temporary)])
             progress(f"sglang {version}: {TORCH}")
             index = ["--index-url", torch_index] if torch_index else []
-            _step([str(python), "-m", "pip", "install", "--no-deps", *index, TORCH], out, log)
+            step([str(python), "-m", "pip", "install", "--no-deps", *index, TORCH])
             chosen = pins(version)
             progress(f"sglang {version}: {len(chosen)} pinned packages and sglang itself")
             (temporary / "pins.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
             pip = [str(python), "-m", "pip", "install", "--no-deps", "-r", str(temporary / "pins.txt")]
-            _step([*pip, f"sglang=={version}"], out, log)
+            step([*pip, f"sglang=={version}"])
             _add_shim(temporary)
             progress(f"sglang {version}: import check")
-            said = _step([str(python), "-W", "ignore", "-c", _CHECK], out, log, SGLANG_USE_CPU_ENGINE="1")
+            said = step([str(python), "-W", "ignore", "-c", _CHECK], SGLANG_USE_CPU_ENGINE="1")
         (temporary / "ready.json").write_text(json.dumps({"version": version, "check": said.split()[-2:]}))
         temporary.rename(folder)
         progress(f"sglang {version}: ready")
@@ -208,22 +221,33 @@ def _add_shim(folder: Path) -> None:
     (site / f"{_SHIM}.pth").write_text(f"import {_SHIM}; {_SHIM}.install()\n", encoding="utf-8")
 
 
-def _step(command: list[str], out: object, log: Path, **extra: str) -> str:
-    """Run one step; its output goes to the log and back to the caller. EnvError says in one line why it failed."""
+def _step(command: list[str], out: TextIO, log: Path, lock: int, **extra: str) -> str:
+    """Run one step; its output goes to the log and back to the caller. EnvError says in one line why it failed.
+
+    It inherits `lock`: a pip that outlives us is waited for by the next run, which then sweeps away what it left.
+    """
     # PYTHON* of ours (a path, a no-bytecode switch) must not reach an environment of another project.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | extra
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        pass_fds=(lock,),
     )
-    out.write(done.stdout)  # type: ignore[attr-defined]
-    out.flush()  # type: ignore[attr-defined]
+    out.write(done.stdout)
+    out.flush()
     if done.returncode:
-        raise EnvError(f"{explain(done.stdout)} (log: {log})")
+        kind = EnvUsage if _DISK_FULL.search(done.stdout) else EnvError
+        raise kind(f"{explain(done.stdout)} (log: {log})")
     return done.stdout
 
 
+_DISK_FULL = re.compile(r"No space left on device|Errno 28")
 _CAUSES = (
-    (r"No space left on device|Errno 28", "the disk is full; set REFITCHECK_CACHE to another disk"),
+    (_DISK_FULL.pattern, "the disk is full; set REFITCHECK_CACHE to another disk"),
     (
         r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|Network is unreachable"
         r"|ConnectTimeout|Max retries",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -20,8 +20,8 @@ from harness.gate import FaultGate
 from harness.history_files import read_records, write_records
 from real_runs.cleaning import SETTLE_S, Cleaner
 from real_runs.client import Background
-from real_runs.comparing import by_sequence
-from real_runs.env import SglangEnv, make, pins
+from real_runs.comparing import FLOAT_TOLERANCE, by_sequence
+from real_runs.env import EnvUsage, SglangEnv, find, pins
 from real_runs.models import TinyModel
 from real_runs.payloads import TorchPayloads
 from real_runs.performing import perform
@@ -178,7 +178,7 @@ def record_file(
     shape: str,
     tied: bool,
     dtype: str,
-    flavour: Flavour,
+    flavour: str,
     wanted: Callable[[Sequence], bool],
     suffix: str,
     progress: Callable[[str], None],
@@ -188,22 +188,31 @@ def record_file(
 
     `missing`: only those that the file does not have, or has in another form.
 
-    ValueError when nothing is wanted, EnvError without an environment, RuntimeError when the server does not behave.
+    ValueError for an option that is wrong or when nothing is wanted, EnvUsage without an environment (none is made
+    here), MalformedHistory when the file is there and broken, OSError when `out` cannot be written, ServerError and
+    RuntimeError when the server does not behave.
     """
-    pins(version)  # an unknown version or shape is refused before anything costly
+    pins(version)  # what is wrong is refused before anything costly
     tiny_config(shape, tied, dtype)
+    kind = _one_of("flavour", flavour, get_args(Flavour))
+    _one_of("dtype", dtype, tuple(FLOAT_TOLERANCE))
     model = TinyModel(shape, tied, dtype, tp)
     path = out / f"{version}-tp{tp}-{shape}{'-tied' if tied else ''}-{dtype}-{flavour}{suffix}.jsonl.xz"
-    known = recorded(path, model) if missing else {}
+    there = recorded(path, model)  # read in any case: a broken file must not be found when all is recorded
+    known = there if missing else {}
     sequences = [
         entry
-        for entry in select(version, tp, flavour)
+        for entry in select(version, tp, kind)
         if wanted(entry) and known.get(entry.name) != msgspec.to_builtins(entry)
     ]
     if not sequences:
         raise ValueError("no sequence is wanted of this server")
-    env = make(version, progress=progress)
+    env = find(version)
+    if env is None:
+        raise EnvUsage(f"there is no environment of SGLang {version}; `refitcheck env make {version}` makes it")
     out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass  # it can be written
     words = machine_words(env, model)
 
     def save(so_far: list[AnyRecord]) -> None:
@@ -211,10 +220,16 @@ def record_file(
 
     folder = Path(tempfile.mkdtemp(prefix="refitcheck-record-"))
     try:
-        Recorder(env, model, flavour, folder, progress).record(sequences, save)
+        Recorder(env, model, kind, folder, progress).record(sequences, save)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return path
+
+
+def _one_of(what: str, text: str, known: tuple[Any, ...]) -> Any:
+    if text not in known:
+        raise ValueError(f"unknown {what} {text!r}; one of {', '.join(known)}")
+    return text
 
 
 def recorded(path: Path, model: TinyModel) -> dict[str, Any]:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakes.outcome import Outcome
-from fakes.trace import AnyRecord, Origin
+from fakes.trace import AnyRecord
 from harness.errors import HarnessError, Unsupported, UsageError
 from harness.gate import FaultGate
-from harness.lanes.base import Clock, EngineSpec, Expected, Pending
-from harness.passage import GatedEngine
+from harness.lanes.base import Clock, EngineSpec, Expected
 from harness.proxy_gate import Doors
 from real_runs import env as environments
 from real_runs import questions
-from real_runs.cleaning import SETTLE_S
+from real_runs.engine import RealEngine
 from real_runs.expectations import Expectations
-from real_runs.link import HttpLink
 from real_runs.models import TinyModel
-from real_runs.payloads import TorchPayloads
 from real_runs.pool import Held, ServerPool
 from real_runs.server import ServerError, ServerSpec
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 ORACLE = "oracle"
+TRIES = 2  # starts of one server that fail, one after the other, before it is given up
 
 
 class SglangCpuLane:
@@ -63,6 +62,8 @@ class SglangCpuLane:
         self._doors: Doors | None = None
         self._kits: list[Any] = []
         self._began = time.monotonic()
+        self._failures: Counter[ServerSpec] = Counter()
+        self._given_up: dict[ServerSpec, str] = {}
 
     def say(self, line: str) -> None:
         """Progress, on stderr."""
@@ -86,7 +87,8 @@ class SglangCpuLane:
         self._kits.clear()
         self._gate = self._doors = None
         for known in self._expectations.values():
-            known.save()
+            with _writable_cache():
+                known.save()
         return []
 
     def now(self) -> float:
@@ -102,7 +104,8 @@ class SglangCpuLane:
         if self._gate is None:
             raise HarnessError("an engine was asked for between scenarios")
         self._refuse(spec)
-        model, wanted = self.model(spec), self.server_spec(spec)
+        with _writable_cache():
+            model, wanted = self.model(spec), self.server_spec(spec)
         held = self._take(wanted, model, spec.seed)
         if held.fresh and wanted == self.server_spec(spec, plain=True):
             self._foresee(spec, held)
@@ -176,20 +179,36 @@ class SglangCpuLane:
 
     def restart(self, held: Held, seed: int) -> None:
         """The next incarnation of a scenario's server. HarnessError when it does not come up."""
-        try:
+        with self._told(held.server.spec):
             self._pool.start(held)
             self._pool.clean(held, seed)
-        except (ServerError, environments.EnvError) as error:
-            raise HarnessError(str(error)) from error
 
     def _environment(self, version: str) -> environments.SglangEnv:
         return environments.make(version, progress=self.say, torch_index=self._torch_index)
 
     def _take(self, wanted: ServerSpec, model: TinyModel, seed: int, purpose: str = "") -> Held:
-        try:
+        with self._told(wanted):
             return self._pool.take(wanted, model, seed, purpose)
-        except (ServerError, environments.EnvError) as error:
+
+    @contextmanager
+    def _told(self, spec: ServerSpec) -> Iterator[None]:
+        """What fails in one line; what failed for good is not tried again for every scenario: that takes minutes."""
+        if spec in self._given_up:
+            raise HarnessError(self._given_up[spec])
+        try:
+            with _writable_cache():
+                yield
+        except environments.EnvUsage as error:
+            raise UsageError(str(error)) from error
+        except environments.EnvError as error:
+            self._given_up[spec] = str(error)
             raise HarnessError(str(error)) from error
+        except ServerError as error:
+            self._failures[spec] += 1
+            if self._failures[spec] == TRIES:
+                self._given_up[spec] = str(error)
+            raise HarnessError(str(error)) from error
+        self._failures[spec] = 0
 
     def _refuse(self, spec: EngineSpec) -> None:
         if spec.version not in self.versions:
@@ -253,72 +272,14 @@ class SglangCpuLane:
         return self._answer(held, prompt, n)
 
 
-class RealEngine(GatedEngine):
-    """One real server behind the gate. Payloads keep their shared memory until the scenario is over."""
-
-    def __init__(self, lane: SglangCpuLane, gate: FaultGate, spec: EngineSpec, name: str, held: Held) -> None:
-        super().__init__(gate, HttpLink(held.server, lane.now), name)
-        self.spec, self.held = spec, held
-        self._lane = lane
-        self._payloads = TorchPayloads()
-
-    @property
-    def url(self) -> str:
-        """Where it listens; calls there are not recorded."""
-        client = self.held.server.client
-        return f"http://{client.host}:{client.port}"
-
-    @property
-    def gated_url(self) -> str:
-        """What the client gets: the same for all incarnations, every call there is recorded and may meet a fault."""
-        return self._lane.doors.url(self)
-
-    @property
-    def alive(self) -> bool:
-        """Whether its HTTP process lives."""
-        return self.held.server.alive
-
-    def call(self, op: str, body: Any = None, *, origin: Origin = "probe", **options: Any) -> Outcome:
-        """One call; after a generation of the harness, the moment that the scheduler needs to put it away."""
-        outcome = super().call(op, body, origin=origin, **options)
-        if op == "generate" and origin != "sut":
-            time.sleep(SETTLE_S)
-        return outcome
-
-    def start(self, op: str, body: Any = None, **options: Any) -> _Settled:  # type: ignore[override]
-        """One call in the background, with the same moment after its end."""
-        return _Settled(super().start(op, body, **options))
-
-    def payloads(
-        self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
-    ) -> list[str]:
-        """torch CPU tensors in shared memory, one payload per rank."""
-        return self._payloads.many(named, load_format)
-
-    def restart(self) -> None:
-        """A fresh incarnation with the weights of its spec."""
-        self._lane.restart(self.held, self.spec.seed)
-        self.incarnation += 1
-
-    def release(self) -> None:
-        """Free the payloads."""
-        self._payloads.release()
-
-
-class _Settled:
-    """A background call whose result comes a moment after its end."""
-
-    def __init__(self, background: Pending) -> None:
-        self._background = background
-
-    @property
-    def done(self) -> bool:
-        return self._background.done
-
-    def result(self, timeout_s: float) -> Outcome:
-        outcome = self._background.result(timeout_s)
-        time.sleep(SETTLE_S)
-        return outcome
+@contextmanager
+def _writable_cache() -> Iterator[None]:
+    """UsageError in one line for a cache that cannot be written, or is full."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or environments.cache_dir()
+        raise UsageError(f"{where}: {error.strerror or error} (set REFITCHECK_CACHE to another folder)") from error
 
 
 def _is_on(text: Any) -> bool:

@@ -5,13 +5,28 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from real_runs import env, recorder
+from real_runs import env, recorder, validation
 from real_runs.cli import app, real_app
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path / "cache"))
+
+
+RECORD = validation.Record(
+    lane="sglang-cpu",
+    engine="0.5.23",
+    tp=1,
+    date="2026-11-30",
+    seconds=1.0,
+    sources="",
+    seed=0,
+    fatal_sample=None,
+    rules={},
+    exercised={},
+    unsupported={},
+)
 
 
 def run(which, *arguments):
@@ -59,11 +74,12 @@ def test_remove_of_what_is_not_there():
         (["--only", "nothing/at-all"], "no sequence is wanted"),
         (["--version", "0.1"], "no pins for SGLang '0.1'"),
         (["--shape", "gpt"], "unknown model shape 'gpt'"),
-        (["--flavour", "sour"], "no sequence is wanted"),
+        (["--flavour", "sour"], "unknown flavour 'sour'; one of plain, api_key"),
+        (["--dtype", "int8"], "unknown dtype 'int8'; one of float32, bfloat16"),
     ],
 )
 def test_a_wrong_option_of_record_is_one_line(arguments, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder, "make", lambda version, **options: pytest.fail("no environment is needed for that"))
+    monkeypatch.setattr(recorder, "find", lambda version: pytest.fail("no environment is needed for that"))
     result = run(real_app, "record", str(tmp_path / "out"), *arguments)
 
     assert result.exit_code == 4
@@ -79,4 +95,55 @@ def test_keep_and_records(tmp_path):
     assert result.exit_code == 4
     assert result.stderr == "refitcheck: lane fake has no real engines\n"
     assert run(real_app, "records", str(tmp_path)).exit_code == 4
-    assert run(real_app, "records", str(tmp_path / "nowhere")).stdout == ""
+    assert one_line(run(real_app, "records", str(tmp_path / "nowhere"))).endswith("nowhere: no such folder")
+
+
+def one_line(result, code=4):
+    assert result.exit_code == code, result.output
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr.strip()
+
+
+def test_record_makes_no_environment(tmp_path):
+    """Two minutes and gigabytes must not come of a slip."""
+    said = one_line(run(real_app, "record", str(tmp_path / "nope")))
+
+    assert said == ("refitcheck: there is no environment of SGLang 0.5.23; `refitcheck env make 0.5.23` makes it")
+    assert not (tmp_path / "nope").exists()
+
+
+def test_an_output_that_is_a_file_is_one_line_before_a_server_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "find", lambda version: env.SglangEnv(version, tmp_path / "python", tmp_path))
+    monkeypatch.setattr(recorder, "Recorder", lambda *given: pytest.fail("a server would start"))
+    (tmp_path / "out").write_text("a file")
+
+    assert one_line(run(real_app, "record", str(tmp_path / "out"))).endswith("out: File exists")
+
+
+def test_a_recording_that_is_broken_is_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "find", lambda version: env.SglangEnv(version, tmp_path / "python", tmp_path))
+    monkeypatch.setattr(recorder, "Recorder", lambda *given: pytest.fail("a server would start"))
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "0.5.23-tp1-llama-float32-plain.jsonl.xz"
+    path.write_bytes(b"no xz")
+    result = run(real_app, "record", str(tmp_path / "out"))
+
+    assert "0.5.23-tp1-llama" in one_line(result)
+    assert path.read_bytes() == b"no xz"
+
+
+def test_an_unwritable_cache_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path / "file"))
+
+    assert "cannot make the environment under" in one_line(run(app, "make", "0.5.23"))
+    assert run(app, "list").exit_code == 0
+
+
+def test_keep_where_nothing_can_be_written_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(validation, "from_results", lambda results: [RECORD])
+    (tmp_path / "results.json").write_text("{}")
+    (tmp_path / "out").write_text("a file")
+    said = one_line(run(real_app, "keep", str(tmp_path / "results.json"), "--out", str(tmp_path / "out")))
+
+    assert "out" in said

@@ -208,3 +208,43 @@ def test_the_key_changes_with_what_goes_in(monkeypatch):
 
     assert env.key("0.5.23") != before
     assert env.key("0.5.22") != env.key("0.5.23")
+
+
+@ON_311
+def test_pip_keeps_the_lock_when_its_run_is_killed(monkeypatch):
+    """Else the next run would sweep away the folder under it."""
+    inherited = []
+
+    def pip(command, **options):
+        inherited.extend(options["pass_fds"])
+        return Pip()(command, **options)
+
+    monkeypatch.setattr(env.subprocess, "run", pip)
+    made = env.make("0.5.23", progress=lambda line: None)
+
+    assert len(set(inherited)) == 1
+    assert made.folder.with_name(made.folder.name + ".lock").exists()
+
+
+@ON_311
+@pytest.mark.parametrize(
+    ("output", "kind"),
+    [("ERROR: Could not install: [Errno 28] No space left on device", env.EnvUsage), ("ERROR: odd", env.EnvError)],
+)
+def test_a_full_disk_is_the_callers_to_mend(monkeypatch, output, kind):
+    monkeypatch.setattr(env.subprocess, "run", Pip(fail="install", output=output))
+    with pytest.raises(env.EnvError) as caught:
+        env.make("0.5.23", progress=lambda line: None)
+    assert type(caught.value) is kind
+
+
+def test_what_cannot_be_removed_is_one_line(monkeypatch, cache):
+    folder = cache / "sglang" / env.key("0.5.23")
+    folder.mkdir(parents=True)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(env.shutil, "rmtree", refuse)
+    with pytest.raises(env.EnvUsage, match=r"cannot remove .*: Permission denied"):
+        env.remove("0.5.23")

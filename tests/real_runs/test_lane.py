@@ -18,7 +18,7 @@ from harness.lanes.base import EngineSpec, Expected
 from real_runs import pool as pool_module
 from real_runs import sglang_cpu
 from real_runs.client import HttpClient
-from real_runs.env import EnvError
+from real_runs.env import EnvError, EnvUsage
 from real_runs.expectations import Expectations
 from real_runs.models import TinyModel
 from real_runs.server import ServerError
@@ -87,7 +87,7 @@ def scripted(monkeypatch, tmp_path):
     monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path))
     monkeypatch.setattr(pool_module, "Server", ScriptedServer)
     monkeypatch.setattr(sglang_cpu.environments, "make", lambda version, **options: version)
-    monkeypatch.setattr(sglang_cpu, "SETTLE_S", 0.0)
+    monkeypatch.setattr("real_runs.engine.SETTLE_S", 0.0)
     monkeypatch.setattr(sglang_cpu.questions, "kept", lambda spec: [])
     monkeypatch.setattr("real_runs.cleaning.TorchPayloads", FreePayloads)
     ScriptedServer.made, ScriptedServer.broken_start = [], False
@@ -378,6 +378,67 @@ def test_an_environment_that_cannot_be_made_is_a_harness_error(lane, monkeypatch
     monkeypatch.setattr(sglang_cpu.environments, "make", fail)
     begun(lane)
     with pytest.raises(HarnessError, match="no network"):
+        lane.engine(SPEC)
+
+
+def test_what_the_caller_can_mend_ends_the_run(lane, monkeypatch):
+    def fail(version, **options):
+        raise EnvUsage("the disk is full")
+
+    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
+    begun(lane)
+    with pytest.raises(UsageError, match="the disk is full"):
+        lane.engine(SPEC)
+
+
+def test_an_environment_that_cannot_be_made_is_not_tried_for_every_scenario(lane, monkeypatch):
+    tried = []
+
+    def fail(version, **options):
+        tried.append(version)
+        raise EnvError("no network")
+
+    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
+    for _ in range(3):
+        begun(lane)
+        with pytest.raises(HarnessError, match="no network"):
+            lane.engine(SPEC)
+        lane.finish()
+    assert len(tried) == 1
+
+
+def test_a_server_that_never_starts_is_given_up(lane, monkeypatch):
+    started = []
+    monkeypatch.setattr(ScriptedServer, "start", lambda self: started.append(1) or fail_to_start())
+    for _ in range(4):
+        begun(lane)
+        with pytest.raises(HarnessError, match="it does not start"):
+            lane.engine(SPEC)
+        lane.finish()
+    assert len(started) == sglang_cpu.TRIES
+
+
+def fail_to_start():
+    raise ServerError("it does not start")
+
+
+def test_a_server_that_starts_at_the_second_try_is_not_given_up(lane):
+    for broken in (True, False, True, False):
+        ScriptedServer.broken_start = broken
+        begun(lane)
+        if broken:
+            with pytest.raises(HarnessError, match="it does not start"):
+                lane.engine(SPEC)
+        else:
+            lane.engine(SPEC).kill()
+        lane.finish()
+
+
+def test_a_cache_that_cannot_be_written_is_a_usage_error(lane, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path / "file"))
+    begun(lane)
+    with pytest.raises(UsageError, match=r"file.*set REFITCHECK_CACHE to another folder"):
         lane.engine(SPEC)
 
 

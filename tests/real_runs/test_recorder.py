@@ -134,7 +134,7 @@ def test_a_new_recording_of_one_sequence_replaces_it_in_the_file(tmp_path):
 
 
 def test_what_a_file_has_already_need_not_be_recorded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "make", lambda version, **options: SglangEnv(version, tmp_path, tmp_path))
+    monkeypatch.setattr(module, "find", lambda version: SglangEnv(version, tmp_path, tmp_path))
     performed = []
     monkeypatch.setattr(
         Recorder, "record", lambda self, sequences, after: performed.append([e.name for e in sequences])
