@@ -14,8 +14,10 @@ from typing import Annotated
 import typer
 
 from harness.commands import MountingGroup
-from harness.errors import RefitcheckError
+from harness.errors import RefitcheckError, UsageError
 from harness.settings import DEFAULT_SEED, DEFAULT_VERSION
+from harness.streams import complain, give_up, lost, prepare_streams
+from harness.words import one_line, told
 
 app = typer.Typer(
     cls=MountingGroup,
@@ -59,6 +61,7 @@ def run(
 ) -> int:
     """Run the conformance suites and judge every rule."""
     from harness import run as running
+    from harness.outputs import Outputs
 
     settings, info = running.settings_from(
         engine=engine,
@@ -77,18 +80,25 @@ def run(
         plant=plant,
         lane_options=tuple(lane_option or ()),
     )
-    outputs = running.Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)
+    outputs = Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)
     return running.run(settings, info, outputs, workers=running.workers_of(workers))
 
 
 @app.command("list")
 def list_(
+    rules: Annotated[bool, typer.Option("--rules", help="The rules: this is what it lists without an option.")] = False,
     scenarios: Annotated[bool, typer.Option("--scenarios", help="The scenarios instead of the rules.")] = False,
+    provenance: Annotated[
+        bool, typer.Option("--provenance", help="Which rules are validated on a real SGLang, fake only, or not yet.")
+    ] = False,
 ) -> int:
-    """The rules, each with its scenarios and the planted defects that it catches."""
+    """The rules, each with its scenarios, the mutants that it kills and the planted defects that it catches."""
     from harness import listing
 
-    listing.print_scenarios() if scenarios else listing.print_rules()
+    if rules + scenarios + provenance > 1:
+        raise UsageError("list takes one of --rules, --scenarios and --provenance")
+    chosen = listing.print_scenarios if scenarios else listing.print_provenance if provenance else listing.print_rules
+    chosen()
     return 0
 
 
@@ -146,6 +156,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: never a traceback for what the caller can mend."""
     import signal
 
+    from harness.leaving import leave
+
     own = os.getpid()
 
     def end(*_: object) -> None:
@@ -154,37 +166,54 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise KeyboardInterrupt  # so that lanes and workers are ended, as by Ctrl-C
 
     signal.signal(signal.SIGTERM, end)
-    sys.exit(invoke(argv))
+    prepare_streams()
+    leave(invoke(argv))
 
 
 def invoke(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    command = typer.main.get_command(app)
+    code = _invoked(argv)
     try:
-        arguments = None if argv is None else list(argv)
+        sys.stdout.flush()
+    except OSError as error:
+        give_up(error)
+    why = lost()
+    if why:
+        complain(f"standard output: {why}")
+    return code or (4 if why else 0)
+
+
+def _invoked(argv: Sequence[str] | None) -> int:
+    command = typer.main.get_command(app)
+    arguments = None if argv is None else list(argv)
+    try:
         code = int(command.main(args=arguments, prog_name="refitcheck", standalone_mode=False) or 0)
         return _told("interrupted", code) if code == INTERRUPTED else code
     except _ClickError as error:
-        return _told(" ".join(error.format_message().split()), 4)  # type: ignore[attr-defined]
+        return _told(one_line(getattr(error, "format_message", error.__str__)()), 4)
     except RefitcheckError as error:
         return _told(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _told("interrupted", INTERRUPTED)
     except typer.Exit as done:
         return done.exit_code
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader went away; the interpreter still flushes at exit
+    except (OSError, SystemExit) as error:
+        if not {"--help", "-h"} & set(sys.argv if arguments is None else arguments):
+            return _broken(error)
+        give_up(error if isinstance(error, OSError) else BrokenPipeError())  # rich's printing of help exits with 1
         return 0
     except Exception as error:
-        if os.environ.get("REFITCHECK_TRACEBACK"):
-            raise
-        text = " ".join(str(error).split())
-        return _told(f"harness error: {type(error).__name__}: {text} (REFITCHECK_TRACEBACK=1 shows where)", 3)
+        return _broken(error)
+
+
+def _broken(error: BaseException) -> int:
+    if os.environ.get("REFITCHECK_TRACEBACK") or isinstance(error, SystemExit):
+        raise error
+    return _told(f"harness error: {told(error)} (REFITCHECK_TRACEBACK=1 shows where)", 3)
 
 
 def _told(text: str, code: int) -> int:
-    for line in text.splitlines():
-        print(f"refitcheck: {line}", file=sys.stderr)  # noqa: T201
+    complain(text)
     return code
 
 

@@ -1,22 +1,13 @@
-"""Standard output as it comes: a terminal, a file, closed, full, or of a small alphabet.
-
-A reader that went away or a disk that is full costs the text, never the exit code: `Printer` goes on in silence, and
-`lost()` says afterwards why.
-"""
+"""A console of rich for standard output as it comes; see `harness.streams`."""
 
 from __future__ import annotations
 
-import codecs
-import os
-import sys
 from typing import Any
 
 from rich.console import Console
 
+from harness.streams import give_up
 from harness.words import visible
-
-_PLAIN = {"✗": "x", "✓": "v", "·": "-", "×": "x", "…": "...", "–": "-", "—": "-", "≥": ">=", "→": "->", "µ": "u"}
-_gone: dict[str, str] = {}
 
 
 class Printer(Console):
@@ -38,37 +29,3 @@ class Printer(Console):
     def on_broken_pipe(self) -> None:
         """Its reader went away: rich would exit with 1, which means violated."""
         give_up(BrokenPipeError())
-
-
-def give_up(error: OSError) -> None:
-    """Standard output takes no more: what is still printed goes nowhere."""
-    _gone["why"] = "" if isinstance(error, BrokenPipeError) else error.strerror or str(error)
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())  # the interpreter flushes what is left at its end
-        os.close(null)
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - no descriptor of its own; open until the process ends
-
-
-def lost() -> str:
-    """Why standard output took no more, once; "" where it took all, or where its reader went away."""
-    return _gone.pop("why", "")
-
-
-def prepare_streams() -> None:
-    """Closed streams become /dev/null, and what an alphabet lacks is written in ASCII instead of raising."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the process ends
-    codecs.register_error("refitcheck", _in_ascii)
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="refitcheck")
-
-
-def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    lacking = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(c, "?") if c.isprintable() else visible(c) for c in lacking), error.end

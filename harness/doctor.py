@@ -37,9 +37,9 @@ def findings() -> Iterable[tuple[bool, str]]:
 
 def diagnose() -> int:
     """Print every finding; 0 when all is well, 4 otherwise."""
-    from rich.console import Console
+    from harness.console import Printer
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Printer(soft_wrap=True)
     sick = 0
     for fine, line in findings():
         sick += not fine

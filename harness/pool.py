@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, util
 
 from harness.errors import HarnessError
+from harness.leaving import LEAVE, leave_in_time
 from harness.runner import Runner
 from harness.settings import Settings
 from harness.units import Unit, UnitReport
@@ -98,19 +98,20 @@ def _here(settings: Settings, units: list[Unit], runner: Runner | None) -> Itera
 
 
 def _start(settings: Settings) -> None:
-    import atexit
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends its workers
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     global _runner
     _runner = Runner(settings)
-    atexit.register(_runner.close)
+    util.Finalize(None, _end, exitpriority=-1)
 
 
-_LEAVE = os._exit
-"""Ours: while a client runs, the runner puts its own in the place of `os._exit`."""
+def _end() -> None:
+    """The last thing that a worker does before it waits for a client's threads, which may never end."""
+    assert _runner is not None
+    leave_in_time(0)
+    _runner.close()
 
 
 def _end_with_parent() -> None:
@@ -118,7 +119,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        _LEAVE(1)
+        LEAVE(1)
 
 
 def _execute(unit: Unit) -> UnitReport:

@@ -67,6 +67,9 @@ class Rule:
     """One promise. `versions` is a PEP 440 specifier, or "" for all; `needs` are fact and record names the judge reads
     (each "core:x", "probe:x", "trainer:x" or "call"). `black_box` is "" when the judge works from calls, probes and
     traffic alone, else the line that says why no such judge can exist.
+
+    `follows` are ids of rules whose breach accounts for a breach of this one in the same history: of a refit that left
+    out a tensor, wrong content is what follows and the tensor's name is what to mend. Reports put the cause first.
     """
 
     id: str
@@ -78,6 +81,7 @@ class Rule:
     judge: Callable[[History], Verdict]
     needs: frozenset[str] = frozenset()
     black_box: str = ""
+    follows: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

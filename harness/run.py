@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.faults import Fault, parse_faults
-from harness.history import History
+from harness.faults import parse_faults
 from harness.lanes.info import LaneInfo, info_of
 from harness.lanes.loader import load_lane
+from harness.outputs import HistoryFolder, Outputs
 from harness.pool import execute
+from harness.progress import progress
 from harness.report.run import Run
 from harness.results import EXIT, exit_code, results_of
+from harness.runner import Runner
 from harness.settings import Settings, exploration_of, named, policy_of, side_of, split_engines
+from harness.streams import complain
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.units import Unit, UnitReport, units_of
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Files to write; None for none."""
-
-    junitxml: Path | None = None
-    report: Path | None = None
-    summary: Path | None = None
-    histories: Path | None = None
-
-    def check(self) -> None:
-        """UsageError for what cannot be written, before anything runs."""
-        for path in filter(None, (self.junitxml, self.report, self.summary)):
-            with _told(path):
-                if not path.absolute().parent.is_dir():
-                    raise UsageError(f"{path}: no such folder")
-                if path.is_dir():
-                    raise UsageError(f"{path}: is a folder")
-                new = not path.exists()
-                path.open("ab").close()
-                if new:
-                    path.unlink()
-        if self.histories is not None:
-            with _told(self.histories):
-                self.histories.mkdir(parents=True, exist_ok=True)
+from harness.words import visible
 
 
 def settings_from(
@@ -150,23 +123,23 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     never = [str(fault) for fault in settings.faults if str(fault) not in fired]
     code = exit_code(settings, results) or (EXIT["inconclusive"] if never else 0)
     done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
-    written, unwritten = _write(done, outputs)
+    written, unwritten = outputs.write(done)
     _say([*text.failures(done), text.summary(done, written, width=_width())])
     if never:
         _say([f"? --fault {', '.join(never)} met no call of the client: nothing was faulted there"])
-    if unwritten:
-        raise UsageError("\n".join(unwritten))
-    return code
+    complain("\n".join(unwritten))
+    return code or (UsageError.exit_code if unwritten else 0)  # a file that is missing hides no verdict
 
 
 def _execute(settings: Settings, units: list[Unit], workers: int, outputs: Outputs) -> list[UnitReport]:
     runner = None
     if outputs.histories is not None:
-        runner = _recording_runner(settings, outputs.histories)
+        runner = Runner(settings)
+        runner.on_history = HistoryFolder(outputs.histories).keep
         workers = 1
     reports: list[UnitReport] = []
     try:
-        with _progress(len(units)) as advance:
+        with progress(len(units)) as advance:
             for report in execute(settings, units, workers=workers, runner=runner):
                 reports.append(report)
                 advance(report)
@@ -176,72 +149,6 @@ def _execute(settings: Settings, units: list[Unit], workers: int, outputs: Outpu
     return reports
 
 
-def _recording_runner(settings: Settings, folder: Path) -> Any:
-    from harness.history_files import write_records
-    from harness.runner import Runner
-
-    counts: dict[str, int] = {}
-    runner = Runner(settings)
-
-    def keep(unit: Unit, faults: tuple[Fault, ...], history: History) -> None:
-        stem = "-".join(filter(None, (unit.scenario.replace("/", "."), unit.version, f"tp{unit.tp}", unit.sut)))
-        stem = stem.replace(":", ".")
-        number = counts[stem] = counts.get(stem, 0) + 1
-        suffix = f"-{number}" if number > 1 else ""
-        path = folder / f"{stem}{suffix}.jsonl.xz"
-        with _told(path):
-            write_records(path, [history.header, *history.records])
-
-    runner.on_history = keep
-    return runner
-
-
-def _write(done: Run, outputs: Outputs) -> tuple[list[str], list[str]]:
-    """Write what was asked for: the files, and one line for each that could not be written."""
-    from harness.report import junit, markdown, results_json
-
-    written: list[str] = []
-    unwritten: list[str] = []
-    writers = ((results_json.write, outputs.report), (junit.write, outputs.junitxml), (markdown.write, outputs.summary))
-    for write, path in writers:
-        if path is not None:
-            try:
-                with _told(path):
-                    write(done, path)
-                written.append(str(path))
-            except UsageError as error:
-                unwritten.append(str(error))
-    try:
-        with _told("$GITHUB_STEP_SUMMARY"):
-            if markdown.write_step_summary(done):
-                written.append("$GITHUB_STEP_SUMMARY")
-    except UsageError as error:
-        unwritten.append(str(error))
-    return written, unwritten
-
-
-@contextmanager
-def _told(what: Path | str) -> Iterator[None]:
-    """An OSError as a UsageError that names `what`."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"{what}: {error.strerror or error}") from error
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda report: bar.update(task, advance=1, description=report.unit.scenario)
-
-
 def _width() -> int:
     import shutil
 
@@ -249,20 +156,20 @@ def _width() -> int:
 
 
 def _say(blocks: list[str]) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    from harness.console import Printer
+
+    console = Printer(soft_wrap=True)
     styles = {"✗": "bold red", "!": "bold magenta", "?": "bold yellow"}
     for block in blocks:
-        body = Text(block)
+        body = Text(visible(block))
         style = styles.get(block[:1])
         if style:
             body.stylize(style, 0, len(block.splitlines()[0]))
         console.print(body)
         if style:
             console.print()
-    sys.stdout.flush()
 
 
 def _option(text: str) -> tuple[str, Any]:

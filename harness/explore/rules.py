@@ -14,6 +14,27 @@ from harness.rules import Rule, Verdict, held, violated
 
 FAMILY = "EXPLORE"
 
+TEXTS: Mapping[str, str] = {
+    "one_session": "A begin opens, one end closes: no end that nothing opened, no two for one begin, no begin inside.",
+    "complete_when_ok": (
+        "A refit that reports success made the calls of a fault-free one, since its begin, on every engine it kept."
+    ),
+    "resumed": (
+        "No engine stays paused for ever; after a failed refit, only one that may be torn, or is said to be held."
+    ),
+    "memory_back": "Every released tag is back before continue, and at the end.",
+    "tokens_are_honest": (
+        "No token from torn weights, from a cache of other weights, from released memory, or under a false label."
+    ),
+    "failure_is_told": "A call that failed for good fails its refit, and what the engine said is in the error.",
+    "next_refit_succeeds": (
+        "After a failed refit a fault-free one succeeds, unless the client is terminal or has no engine left."
+    ),
+    "in_time": "No refit outlives its deadline, and none hangs for ever.",
+    "given_up_is_given_up": "Nothing is sent to an engine that the client gave up.",
+}
+"""What each invariant promises. Not their docstrings: an optimised Python has none."""
+
 
 def verdicts(history: History, recorded: History) -> dict[str, Verdict]:
     """Rule id -> what it says of `history`; `recorded` is the fault-free run of the same scenario.
@@ -39,12 +60,11 @@ def _alone(history: History) -> Verdict:
 
 
 def _rule(number: int, check: Check) -> Rule:
-    text = " ".join((check.__doc__ or "").split())
     return Rule(
         id=f"{FAMILY}-{number}",
         level="MUST",
         side="refit",
-        text=text,
+        text=TEXTS[check.__name__],
         versions="",
         citations=(f"fault exploration, invariant {check.__name__}",),
         judge=_alone,

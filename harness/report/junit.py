@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from harness.report import text
 from harness.report.run import Run
+from harness.whole_files import write_whole
 
 
 def write(run: Run, path: Path) -> None:
@@ -35,4 +37,6 @@ def write(run: Run, path: Path) -> None:
     xml.add_testsuite(suite)
     xml.update_statistics()  # type: ignore[no-untyped-call]
     suite.time = xml.time = round(run.seconds, 3)
-    xml.write(str(path), pretty=True)
+    written = io.BytesIO()
+    xml.write(written, pretty=True)
+    write_whole(path, written.getvalue())

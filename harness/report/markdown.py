@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.report import text
 from harness.report.run import STATUSES, Run
 from harness.results import Result
+from harness.whole_files import write_whole
 
 
 def render(run: Run) -> str:
@@ -37,7 +38,7 @@ def render(run: Run) -> str:
 
 def write(run: Run, path: Path) -> None:
     """Write the summary to a file of its own."""
-    path.write_text(render(run), encoding="utf-8")
+    write_whole(path, render(run).encode("utf-8", "replace"))
 
 
 def write_step_summary(run: Run) -> bool:

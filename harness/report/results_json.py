@@ -10,6 +10,7 @@ import msgspec
 from harness.report.run import STATUSES, Run, our_version
 from harness.results import Result
 from harness.units import UnitReport
+from harness.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -54,7 +55,7 @@ def as_data(run: Run) -> dict[str, Any]:
 def write(run: Run, path: Path) -> None:
     """Write results.json."""
     data = msgspec.json.format(msgspec.json.encode(as_data(run), enc_hook=str), indent=1)
-    path.write_bytes(data + b"\n")
+    write_whole(path, data + b"\n")
 
 
 def _result(result: Result) -> dict[str, Any]:

@@ -114,8 +114,37 @@ def test_list_shows_each_rule_with_the_plant_that_it_catches(cli):
     code, out, _ = cli("list")
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("TOY-2"))
-    assert row.split()[:6] == ["TOY-2", "MUST", "refit", "all", "1", "careless"]
+    assert row.split()[:7] == ["TOY-2", "MUST", "refit", "all", "1", "0", "careless"]
+    assert cli("list", "--rules") == (0, out, "")
     assert "11 rules in 2 families, 2 scenarios, 2 plants" in out
+
+
+def test_list_counts_the_mutants_beside_each_rule(cli, toys_installed):
+    toys_installed("toymutants", "tests.harness.toys:toy_mutants", "refitcheck.catalogues")
+    rows = {line.split()[0]: line.split() for line in cli("list", "--rules")[1].splitlines()}
+    assert [rows[rule][5] for rule in ("rule", "TOY-1", "TOY-2")] == ["mutants", "1", "2"]
+    assert "2 mutants" in " ".join(rows["11"])  # two rules of the toys, nine of exploration
+    _, out, _ = cli("explain", "TOY-1")
+    assert "  kills      both  (a toy)\n" in out
+
+
+def test_list_of_provenance_says_what_was_validated_and_what_was_not(cli, toys_installed):
+    toys_installed("real", "tests.harness.toys:validated_suite", "refitcheck.suites")
+    toys_installed("realmutants", "tests.harness.toys:real_mutants", "refitcheck.catalogues")
+    code, out, _ = cli("list", "--provenance")
+    assert code == 0
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()}
+    assert rows["REAL-1"] == "validated 0.5.20 on 2026-01-02, 0.5.23 on 2026-03-04"
+    assert rows["REAL-2"] == "not yet not now"
+    assert rows["TOY-1"] == "fake only a toy"
+    assert out.splitlines()[-1] == "fake only 11  validated 1  not yet 1  of 13 rules"
+
+
+def test_list_is_of_one_thing(cli):
+    assert cli("list", "--rules", "--scenarios")[::2] == (
+        4,
+        "refitcheck: list takes one of --rules, --scenarios and --provenance\n",
+    )
 
 
 def test_list_of_scenarios(cli):

@@ -101,7 +101,8 @@ def test_an_interrupted_run_leaves_nothing_running(tmp_path, lane, number, code)
     _, left = psutil.wait_procs(family, timeout=30)
     assert left == []
     if number != signal.SIGKILL:
-        assert (out, err) == ("", "refitcheck: interrupted\n")
+        told = [line for line in err.splitlines(keepends=True) if " parts done, " not in line]  # of a slow machine
+        assert (out, told) == ("", ["refitcheck: interrupted\n"])
         assert list(tmp_path.iterdir()) == []
 
 

@@ -54,6 +54,11 @@ def test_a_plant_must_break_rules_that_exist():
     assert found.defects() == ["plant q breaks no rule", "plant p breaks rule X-7, which does not exist"]
 
 
+def test_a_rule_follows_from_rules_that_exist():
+    ours = Suite("follows", (rule("X-1", flush_answered, follows=("X-9",)),), suite().scenarios)
+    assert book(ours).defects() == ["rule X-1 follows from rule X-9, which does not exist"]
+
+
 def test_an_id_is_given_once():
     with pytest.raises(ValueError, match="X-1 is defined twice"):
         book(suite(), suite())
@@ -79,7 +84,7 @@ def test_a_book_with_defects_does_not_load(toys_installed):
 
 def test_a_rule_that_nothing_planted_breaks_does_not_load(toys_installed):
     toys_installed("bad", f"{__name__}:unproved_suite", "refitcheck.suites")
-    with pytest.raises(BrokenBook, match="^rule Y-1 has no planted defect and no mutant to catch$"):
+    with pytest.raises(BrokenBook, match=r"^rule Y-1 has no planted defect and no mutant to catch$"):
         load_book()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from fakes.outcome import Outcome
@@ -235,6 +236,28 @@ def toy_plants() -> list[Plant]:
         Plant("careless", "client", frozenset({"TOY-2"}), "a toy", _careless_client, "it looks at no answer"),
         Plant("mute", "engine", frozenset({"TOY-1"}), "a toy", nullcontext, "no flush is answered"),
     ]
+
+
+def toy_mutants() -> list[Any]:
+    both, one = frozenset({"TOY-1", "TOY-2"}), frozenset({"TOY-2"})
+    return [SimpleNamespace(id="both", breaks=both, origin="a toy"), SimpleNamespace(id="one", breaks=one, origin="")]
+
+
+def real_mutants() -> list[Any]:
+    return [SimpleNamespace(id="real", breaks=frozenset({"REAL-1", "REAL-2"}), origin="a toy")]
+
+
+def validated_suite() -> Suite:
+    """Two rules: one that was seen on real engines, one that was not."""
+    seen = [("a", "validated: 0.5.23 2026-03-01"), ("b", "validated: 0.5.23 2026-03-04"), ("c", "fake only: a toy")]
+    seen.append(("d", "validated: 0.5.20 2026-01-02"))
+    unseen = [("e", "not yet: not now"), ("f", "fake only: a toy")]
+    scenarios = [
+        Scenario(f"real/{name}", frozenset({rule_id}), flushes, relation)
+        for rule_id, relations in (("REAL-1", seen), ("REAL-2", unseen))
+        for name, relation in relations
+    ]
+    return Suite("real", (rule("REAL-1", flush_answered), rule("REAL-2", flush_answered)), tuple(scenarios))
 
 
 def toy_command(times: int = 1) -> int:

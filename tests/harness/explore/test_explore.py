@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.explore import KINDS, explore
+from harness.explore.invariants import CHECKS
 from harness.explore.plans import Kind
+from harness.explore.rules import BY_NAME
 from harness.reference import control, deadline, engines, errors, markers, refit
 from harness.reference.adapter import ReferenceSut
 from harness.reference.transports import tensor
@@ -189,3 +191,8 @@ def test_an_update_that_is_sent_again_is_found(monkeypatch):
 
     monkeypatch.setattr(tensor.TensorTransfer, "_post", stubborn)
     assert broken("status500") == {"failure_is_told"}
+
+
+def test_an_invariant_and_its_rule_say_the_same():
+    for check in CHECKS:
+        assert BY_NAME[check.__name__].text == " ".join(check.__doc__.split())
