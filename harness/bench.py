@@ -15,7 +15,7 @@ from harness.errors import HarnessError, RefitcheckError, Unsupported, UsageErro
 from harness.faults import Fault, parse_fault
 from harness.gate import FaultGate
 from harness.lanes.base import EngineHandle, EngineSpec, Lane, Pending
-from harness.sut.protocol import Caps, Fleet, RefitResult, Sut
+from harness.sut.protocol import Caps, Endpoint, Fleet, RefitResult, Sut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,8 @@ class Bench:
 
     Set before the system under test is first asked for: `spare_ranks` gives the trainer ranks that feed no engine,
     `gpus` the colocated GPUs of an engine by its name, one per tp_rank, where they are not dealt out in order.
+    `transport` is the way in which the weights are to travel ("" leaves it to the adapter), `transposed` lets the
+    policy's export give views of transposed memory.
     """
 
     def __init__(
@@ -66,8 +68,11 @@ class Bench:
         self._sut_name = sut_name
         self.spare_ranks = 0
         self.gpus: dict[str, tuple[int, ...]] = {}
+        self.transport = ""
+        self.transposed = False
         self._refits = 0
         self._canaries = 0
+        self.kit: Any = None
 
     # -- engines ------------------------------------------------------------------------------------------------
 
@@ -245,6 +250,8 @@ class Bench:
             sut = self._sut_factory()
             with self._adapter("capabilities()"):
                 caps = sut.capabilities()
+            if self.transport and self.transport not in caps.transports:
+                raise Unsupported(f"the adapter has no transport {self.transport}")
             fleet = self._fleet(caps)
             with self._adapter("setup()"):
                 sut.setup(fleet)
@@ -274,15 +281,41 @@ class Bench:
         if not self.engines:
             self.engine()
         endpoints = endpoints_of(self.engines, self.gpus)
-        gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
+        kit = self.lane.trainer(self._trainer_ranks(caps, endpoints) + self.spare_ranks)
+        if kit is not None:
+            kit.transposed = self.transposed
+        self.kit = kit
         return Fleet(
             endpoints=endpoints,
             clock=self.lane,
             version=self.version,
             record=self.record,
-            trainer=self.lane.trainer(max(caps.ranks, gpus) + self.spare_ranks),
-            options=self._sut_options,
+            trainer=kit,
+            options={**self._sut_options, "transport": self.transport},
         )
+
+    def _trainer_ranks(self, caps: Caps, endpoints: Sequence[Endpoint]) -> int:
+        """Colocated: one on every GPU of an engine. Else two, so that there is one beside the source."""
+        if self.transport not in ("", "tensor"):
+            return max(caps.ranks, 2)
+        gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
+        return max(caps.ranks, gpus)
+
+    def replace_sut(self) -> None:
+        """The trainer dies and another starts: what it had open is closed as by the kernel, nobody says farewell."""
+        if self._sut is not None:
+            self.note("replaced")
+            if self.kit is not None:
+                self.kit.groups.close()
+            self._sut = None
+
+    @property
+    def groups(self) -> Any:
+        """The trainer's side of weight-update groups, for a scenario that plays the trainer itself."""
+        make = getattr(self.lane, "groups", None)
+        if make is None:
+            raise Unsupported(f"lane {self.lane.name} has no groups between a trainer and its engines")
+        return make()
 
     def close_sut(self) -> None:
         """Tell the system under test that it is over; what it still calls is in the history."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from fakes.outcome import Outcome
 from harness.errors import Unsupported
-from harness.lanes.base import EngineHandle
+from harness.lanes.base import EngineHandle, Pending
 from harness.sut.protocol import Endpoint
 
 
@@ -46,9 +46,25 @@ class GatedEndpoint:
         return self._engine.call(op, body, method=method, query=query, timeout_s=timeout_s, origin="sut")
 
     def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:
-        """The same in the background; the returned function waits for the outcome."""
-        pending = self._engine.start(op, body, method=method, timeout_s=timeout_s, origin="sut")
-        return lambda: pending.result(timeout_s)
+        """The same in the background; the returned object is called for the outcome."""
+        return Waiting(self._engine.start(op, body, method=method, timeout_s=timeout_s, origin="sut"), timeout_s)
+
+
+class Waiting:
+    """A call in the background: call it for the outcome, or look whether it is known."""
+
+    def __init__(self, pending: Pending, timeout_s: float) -> None:
+        self._pending = pending
+        self._timeout_s = timeout_s
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known, so that asking for it does not wait."""
+        return self._pending.done
+
+    def __call__(self) -> Outcome:
+        """Wait for the outcome."""
+        return self._pending.result(self._timeout_s)
 
 
 def endpoints_of(

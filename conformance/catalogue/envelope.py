@@ -14,8 +14,8 @@ NIXL = "NVIDIA-NeMo/RL#3519"
 REFIT = "NVIDIA-NeMo/RL#3612"
 FLEET = "NVIDIA-NeMo/RL#3330"
 
-TRANSFER = "return TensorTransfer(...).run()"
-SENT = "calls = TensorTransfer(self.trainer, engines, deadline, state, version, self.bucket_bytes).run()"
+TRANSFER = "return self.transport.send(...)"
+SENT = "calls = self.transport.send(engines, deadline, state, version)"
 
 
 def after_transfer(code: str) -> Replace:

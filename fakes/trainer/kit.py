@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -10,14 +11,18 @@ import numpy as np
 
 from fakes.trainer import wire
 from fakes.trainer.comm import Communicators, Crew, ThreadCrew, WorldCrew
+from fakes.trainer.lock import LockActor
 from fakes.trainer.policy import Layout, RankPolicy, merge
 from fakes.trainer.registry import Consumer, ExportRegistry, Record
 
 if TYPE_CHECKING:
+    from fakes.transport.groups import Groups
     from fakes.world import World
 
 T = TypeVar("T")
 Wire = Literal["cuda", "torch", "shm"]
+Allocation = Literal["regular", "vmm"]
+"""Where the storage of an export comes from: the ordinary pool, or a torch_memory_saver region (virtual memory)."""
 
 
 class Export(Protocol):
@@ -36,7 +41,9 @@ class TrainerKit:
 
     world: where the ranks run, or None for plain threads in real seconds. record(name, rank, data) gets the trainer
     records. wire: "cuda" for simulated CUDA-IPC handles (the registry opens them), "torch" for torch's CPU shared
-    memory. layout: how the policy is cut. A rank may call the collectives only from inside `run`.
+    memory. layout: how the policy is cut. A rank may call the collectives only from inside `run`. `groups` is the way
+    into groups with engine ranks, `lock` the one that trainers share. `transposed` set: the export's matrices are views
+    of transposed memory, as a bridge between layouts makes them.
     """
 
     def __init__(
@@ -48,8 +55,10 @@ class TrainerKit:
         registry: ExportRegistry | None = None,
         wire: Wire = "cuda",
         layout: Layout = "fsdp",
+        groups: Callable[[TrainerKit], Groups] | None = None,
     ) -> None:
         self.ranks = ranks
+        self.transposed = False
         self.layout: Layout = layout
         self.registry = registry if registry is not None else ExportRegistry()
         self._record: Record = record if record is not None else _ignore
@@ -59,6 +68,24 @@ class TrainerKit:
         self._live: set[_TorchRecord] = set()
         self._comm = Communicators(self._crew, ranks)
         self._ids = itertools.count(1)
+        self._make_groups = groups
+        self._groups: Groups | None = None
+        self.lock = LockActor(time.monotonic if world is None else lambda: world.now, self.record)
+
+    # Groups with engines.
+
+    @property
+    def groups(self) -> Groups:
+        """Made when first asked for. RuntimeError on a lane that has none."""
+        if self._groups is None:
+            if self._make_groups is None:
+                raise RuntimeError("this lane has no groups between trainer and engines")
+            self._groups = self._make_groups(self)
+        return self._groups
+
+    def record(self, name: str, rank: int, data: Mapping[str, Any]) -> None:
+        """What a rank did."""
+        self._record(name, rank, data)
 
     # Ranks.
 
@@ -108,7 +135,8 @@ class TrainerKit:
             others = {other for other, _ in parts}
             if others != {name}:
                 raise RuntimeError(f"trainer ranks export different tensors at once: {', '.join(sorted(others))}")
-            yield name, merge(name, [part for _, part in parts], policy.shapes[name], self.layout)
+            full = merge(name, [part for _, part in parts], policy.shapes[name], self.layout)
+            yield name, np.asfortranarray(full) if self.transposed else full
 
     # Exports.
 
@@ -118,11 +146,18 @@ class TrainerKit:
         named: Sequence[tuple[str, np.ndarray]],
         consumers: Sequence[Consumer] = (),
         load_format: str | None = "flattened_bucket",
+        *,
+        allocation: Allocation = "regular",
     ) -> Export:
         """One payload of `rank`, meant for the given (engine, tp_rank) pairs; its memory is kept until it is released.
 
-        ValueError for an empty bucket.
+        ValueError for an empty bucket. RuntimeError `CUDA error: invalid argument` where the storage lies in a region
+        of the memory saver: what cuMemMap mapped has no IPC handle (THUDM/slime#2188); recorded as `export_refused`.
         """
+        if allocation == "vmm":
+            names = [name for name, _ in named]
+            self._record("export_refused", rank, {"gpu": rank, "allocation": allocation, "names": names})
+            raise RuntimeError("CUDA error: invalid argument")
         bucket = load_format == "flattened_bucket"
         if self._wire == "cuda":
             make = wire.export_bucket if bucket else wire.export_list
@@ -147,6 +182,12 @@ class TrainerKit:
         )
         return made
 
+    def lose_rank(self, rank: int) -> None:
+        """The process of a rank ends: what it exported can no longer be opened (torch's shared memory is unlinked)."""
+        self.registry.lose_rank(rank)
+        for export in [e for e in self._live if e.rank == rank]:
+            export.forget()
+
     def live_exports(self) -> int:
         """Exports that nobody has released."""
         return self.registry.live() + len(self._live)
@@ -155,6 +196,8 @@ class TrainerKit:
         """Free what torch still shares; simulated memory goes with the registry."""
         for export in list(self._live):
             export.release()
+        if self._groups is not None:
+            self._groups.close()
 
 
 class _TorchRecord:
@@ -165,10 +208,17 @@ class _TorchRecord:
         self.payload: str = inner.payload
         self.sha256: str = inner.sha256
         self._inner = inner
-        self._rank = rank
+        self.rank = rank
         self._record = record
         self._forget = forget
         self._released = False
+
+    def forget(self) -> None:
+        """The producer is gone, and its shared memory with it; nobody is left to record that."""
+        if not self._released:
+            self._released = True
+            self._forget(self)
+            self._inner.release()
 
     def release(self) -> None:
         """Free the shared memory."""
@@ -176,9 +226,9 @@ class _TorchRecord:
             return
         self._released = True
         self._forget(self)
-        self._record("release", self._rank, {"export": self.id, "gpu": self._rank})
+        self._record("release", self.rank, {"export": self.id, "gpu": self.rank})
         self._inner.release()
-        self._record("free", self._rank, {"export": self.id, "gpu": self._rank, "exports": [self.id]})
+        self._record("free", self.rank, {"export": self.id, "gpu": self.rank, "exports": [self.id]})
 
 
 def _ignore(name: str, rank: int, data: Mapping[str, Any]) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from harness.explore.reading import Incarnation, Reading
 from harness.history import Call, History
 
-BEGIN, END, UPDATE = "begin_weight_update", "end_weight_update", "update_weights_from_tensor"
+BEGIN, END = "begin_weight_update", "end_weight_update"
+UPDATES = ("update_weights_from_tensor", "update_weights_from_distributed")
 RETRIED = frozenset({"flush_cache", "continue_generation"})
 SLACK_S = 1.0
 
@@ -67,7 +68,7 @@ def _left_open(call: Call) -> bool:
 
 def complete_when_ok(r: Reading, clean: Reading) -> Iterator[Broken]:
     """A refit that reports success made the calls of a fault-free one, since its begin, on every engine it kept."""
-    per_refit = clean.calls_of_first_refit(BEGIN, UPDATE, END)
+    per_refit = clean.calls_of_first_refit(BEGIN, *UPDATES, END)
     for refit in r.refits:
         if not refit.ok:
             continue
@@ -89,7 +90,7 @@ def resumed(r: Reading, clean: Reading) -> Iterator[Broken]:
             yield Broken("resumed", f"{engine.name} is still paused", "the end of the history")
     for refit in r.refits:
         for engine in r.serving_at(refit.end_pos):
-            touched = any(refit.pos < c.pos < refit.end_pos for c in r.sut_calls(engine, UPDATE))
+            touched = any(refit.pos < c.pos < refit.end_pos for c in r.sut_calls(engine, *UPDATES))
             if r.paused(engine, refit.end_pos) and not touched and not r.held(engine, refit):
                 yield Broken("resumed", f"{engine.name} stays paused on whole weights", f"refit {refit.version}")
 

@@ -16,8 +16,10 @@ from harness.passage import GatedEngine, Request
 if TYPE_CHECKING:
     import numpy as np
 
+    from fakes.transport.groups import WorldGroups
     from fakes.world import Ticket, World
 
+HANG_S = 1.0
 CORE_FACTS = (
     "session",
     "load",
@@ -34,7 +36,10 @@ CORE_FACTS = (
 
 
 class FakeLane:
-    """Fake engines of any version, alone or a fleet, in this process."""
+    """Fake engines of any version, alone or a fleet, in this process.
+
+    Option `hang_s`: virtual seconds after which a wait in a group that has no deadline of its own counts as a hang.
+    """
 
     name = "fake"
     kind = "fake"
@@ -44,7 +49,9 @@ class FakeLane:
     provides = frozenset(f"core:{fact}" for fact in CORE_FACTS)
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        unknown = set(options or {})
+        given = dict(options or {})
+        self.hang_s = _hang(given.pop("hang_s", HANG_S))
+        unknown = set(given)
         if unknown:
             raise UsageError(f"lane fake has no option {', '.join(sorted(unknown))}")
         self._world: World | None = None
@@ -100,7 +107,18 @@ class FakeLane:
         from fakes.trainer import TrainerKit
 
         assert self._gate is not None
-        return TrainerKit(self.world, ranks, self._gate.trainer, registry=self._registry)
+        return TrainerKit(
+            self.world, ranks, self._gate.trainer, registry=self._registry, groups=lambda kit: self.groups(kit.ranks)
+        )
+
+    def groups(self, ranks: int = 1) -> WorldGroups:
+        """The side of a trainer of `ranks` ranks in its groups with engines: NCCL where an engine has a GPU."""
+        from fakes.transport.groups import WorldGroups
+
+        assert self._gate is not None
+        on_gpu = any(engine.config.device == "cuda" for engine in self.world.engines.values())
+        backend = "nccl" if on_gpu else "gloo"
+        return WorldGroups(self.world, self._gate.trainer, ranks=ranks, backend=backend, hang_s=self.hang_s)
 
     def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
         """Random weights of the tiny model of this shape; the same seed gives the same bytes."""
@@ -113,6 +131,16 @@ class FakeLane:
     def close(self) -> None:
         """Nothing is kept between scenarios."""
         self.finish()
+
+
+def _hang(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"hang_s {value!r} is not a number of seconds") from None
+    if not 0 < seconds <= 3600:
+        raise UsageError(f"hang_s {value!r} is not between 0 and 3600")
+    return seconds
 
 
 class FakeEngine(GatedEngine):

@@ -13,18 +13,24 @@ from harness.reference.errors import BadState, CallFailed
 from harness.reference.markers import Markers
 from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
+from harness.reference.transports import Transport
+from harness.reference.transports.distributed import DistributedTransport
+from harness.reference.transports.side_group import choose_cumem
+from harness.reference.transports.tensor import TensorTransport
 from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
 BUCKET_BYTES = 128 * 1024  # three calls for the tiny bfloat16 model: a first, a middle and a last one
 PHASE_DEADLINE_S = 120.0
+TRANSPORTS = ("tensor", "distributed")
 
 
 class ReferenceSut:
     """The known-good client.
 
     `policy` None takes `Fleet.options["policy"]`, else resume. `pause_mode` None takes the gentlest mode that the
-    engine's version can be flushed under: retract from 0.5.21 on, abort before. ValueError for in_place, which keeps KV
-    of old weights, and for an unknown policy or mode.
+    engine's version can be flushed under: retract from 0.5.21 on, abort before. `transport` "" takes
+    `Fleet.options["transport"]`, else tensor. ValueError for in_place, which keeps KV of old weights, and for an
+    unknown policy, mode or transport.
     """
 
     def __init__(
@@ -33,6 +39,7 @@ class ReferenceSut:
         policy: Policy | None = None,
         pause_mode: Literal["abort", "retract", "in_place"] | None = None,
         bucket_bytes: int = BUCKET_BYTES,
+        transport: str = "",
     ) -> None:
         if pause_mode == "in_place":
             raise ValueError("pause mode in_place is unsafe for weight refit: requests keep KV of the old weights")
@@ -42,6 +49,9 @@ class ReferenceSut:
             _check_policy(policy)
         if bucket_bytes <= 0:
             raise ValueError(f"bucket_bytes must be above 0, not {bucket_bytes}")
+        if transport not in ("", *TRANSPORTS):
+            raise ValueError(f"transport must be {' or '.join(TRANSPORTS)}, not {transport!r}")
+        self._transport = transport
         self._policy: Policy | None = policy
         self._pause_mode = pause_mode
         self._bucket_bytes = bucket_bytes
@@ -65,14 +75,25 @@ class ReferenceSut:
         self._fleet = fleet
         self._pause_mode = control.pause_mode
         self._policy = self._policy or _check_policy(fleet.options.get("policy", "resume"))
+        transport = self._transport_of(fleet)
+        colocated = transport.name == "tensor"
         self._client = RefitClient(
             control,
             fleet.trainer,
             Markers(fleet.record, fleet.clock),
-            Roster(fleet.endpoints, fleet.trainer.ranks),
+            Roster(fleet.endpoints, fleet.trainer.ranks if colocated else None),
+            transport,
             policy=self._policy,
-            bucket_bytes=self._bucket_bytes,
         )
+
+    def _transport_of(self, fleet: Fleet) -> Transport:
+        name = self._transport or str(fleet.options.get("transport") or "tensor")
+        if name == "tensor":
+            return TensorTransport(fleet.trainer, self._bucket_bytes)
+        if name == "distributed":
+            choose_cumem(fleet.trainer.groups.env)
+            return DistributedTransport(fleet.trainer, fleet.clock, self._bucket_bytes)
+        raise ValueError(f"transport must be {' or '.join(TRANSPORTS)}, not {name!r}")
 
     def set_weights(self, state: Mapping[str, Any], version: str) -> None:
         """The next refit sends `state` as `version`."""
@@ -117,7 +138,7 @@ class ReferenceSut:
     def capabilities(self) -> Caps:
         """What it can do; policy and pause mode may depend on the fleet, so they are final after setup."""
         return Caps(
-            transports=frozenset({"tensor"}),
+            transports=frozenset({self._transport} if self._transport else TRANSPORTS),
             policy=self._policy or "resume",
             pause_mode=self._pause_mode or "retract",
             ranks=self._fleet.trainer.ranks if self._fleet else 1,
@@ -125,8 +146,10 @@ class ReferenceSut:
         )
 
     def close(self) -> None:
-        """Nothing is held between refits."""
-        self._fleet = self._client = None
+        """Leave no group behind, here or on an engine."""
+        client, self._fleet, self._client = self._client, None, None
+        if client is not None:
+            client.close()
 
     def _ready(self) -> tuple[Fleet, RefitClient]:
         if self._fleet is None or self._client is None:
@@ -138,3 +161,8 @@ def _check_policy(policy: str) -> Policy:
     if policy not in get_args(Policy):
         raise ValueError(f"policy must be {', '.join(get_args(Policy))}, not {policy!r}")
     return cast(Policy, policy)
+
+
+def distributed() -> ReferenceSut:
+    """The reference client for engines on GPUs of their own, whatever a scenario would choose."""
+    return ReferenceSut(transport="distributed")

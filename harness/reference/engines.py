@@ -7,7 +7,7 @@ knowledge is kept here, and by one habit: before a call the worst is assumed, an
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,12 +80,18 @@ class Engine:
 
 
 class Roster:
-    """The fleet as it is now. Trainer rank r holds GPU r; where endpoints name no GPUs, ranks are dealt in order."""
+    """The fleet as it is now. Trainer rank r holds GPU r; where endpoints name no GPUs, ranks are dealt in order.
 
-    def __init__(self, endpoints: Sequence[Endpoint], trainer_ranks: int) -> None:
+    `trainer_ranks` None: the engines have GPUs of their own, and no trainer rank feeds one of them alone.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], trainer_ranks: int | None) -> None:
         self._engines: dict[str, Engine] = {}
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._endpoints = endpoints
+        if trainer_ranks is None:
+            self._ranks = {endpoint.name: tuple(range(endpoint.tp)) for endpoint in endpoints}
+            return
         taken: set[int] = set()
         for endpoint in endpoints:
             ranks = endpoint.gpu_ids or tuple(range(len(taken), len(taken) + endpoint.tp))
@@ -112,12 +118,24 @@ Answers = list[tuple[Engine, Outcome]]
 
 def ask(engines: Sequence[Engine], op: str, body: Any, timeout_s: float, *, method: str = "POST") -> Answers:
     """The same call to several engines at once; every answer is awaited, so none is outstanding afterwards."""
-    waits = [(e, e.endpoint.start(op, body, method=method, timeout_s=timeout_s)) for e in engines]
+    return answered([(e, e.endpoint.start(op, body, method=method, timeout_s=timeout_s)) for e in engines])
+
+
+Waits = list[tuple[Engine, Callable[[], Outcome]]]
+
+
+def answered(waits: Waits) -> Answers:
+    """Wait for the answers of calls that were started. Who refuses a connection is gone."""
     answers = [(e, wait()) for e, wait in waits]
     for e, outcome in answers:
         if outcome.ending == "refused":
             e.lost = "it is gone: connection refused"
     return answers
+
+
+def any_refused(waits: Waits) -> bool:
+    """Whether some call has already ended without a yes. Never waits: an endpoint that cannot tell says no."""
+    return any(getattr(wait, "done", False) and not wait().ok for _, wait in waits)
 
 
 def said_no(outcome: Outcome) -> bool:

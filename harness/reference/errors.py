@@ -38,6 +38,14 @@ class DeadlineSpent(RefitError):
     """No time is left for the next step."""
 
 
+class LockBusy(RefitError):
+    """Somebody else was broadcasting until there was no time left."""
+
+
+class GroupFailed(RefitError):
+    """The group of trainer and engines could not be made, or a broadcast in it did not end."""
+
+
 class NoEngines(RefitError):
     """Every engine of the fleet is lost."""
 

@@ -19,7 +19,7 @@ yes (asking twice kills it), or, on a build that dies of an unmatched end, a beg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from harness.reference.control import Control
 from harness.reference.deadline import Deadline
@@ -27,10 +27,16 @@ from harness.reference.engines import Engine, Session, Weights
 from harness.reference.errors import BadState, NoEngines, Terminal
 from harness.reference.guards import Guards
 from harness.reference.markers import Markers
-from harness.reference.transports.tensor import TensorTransfer, Trainer
+from harness.reference.transports import Transport
 from harness.sut.protocol import Policy, RefitResult
 
-TRANSFER = "tensor"
+
+class Trainer(Protocol):
+    """What the envelope asks of the trainer itself."""
+
+    def live_exports(self) -> int:
+        """Exports that nobody has released."""
+        ...
 
 
 class RefitClient:
@@ -42,15 +48,15 @@ class RefitClient:
         trainer: Trainer,
         markers: Markers,
         roster: Callable[[], Sequence[Engine]],
+        transport: Transport,
         *,
         policy: Policy,
-        bucket_bytes: int,
     ) -> None:
         self.control = control
         self.trainer = trainer
         self.markers = markers
+        self.transport = transport
         self.policy = policy
-        self.bucket_bytes = bucket_bytes
         self.version: str | None = None
         self.index = 0
         self.terminal: str = ""
@@ -63,7 +69,7 @@ class RefitClient:
     def refit(self, state: Mapping[str, Any], version: str, deadline: Deadline) -> RefitResult:
         """Send `state` to every engine as `version`. Raises the first error; its notes tell what failed after it."""
         self.index += 1
-        with self.markers.refit(transfer=TRANSFER, index=self.index, version=version):
+        with self.markers.refit(transfer=self.transport.name, index=self.index, version=version):
             self._muster()
             self._check(state)
             calls = self._envelope(state, version, deadline)
@@ -90,7 +96,7 @@ class RefitClient:
             guards.hold("end", lambda: self._end(guards, state, version, deadline))
             control.begin(engines, deadline)
             self._phase("transfer")
-            return TensorTransfer(self.trainer, engines, deadline, state, version, self.bucket_bytes).run()
+            return self.transport.send(engines, deadline, state, version)
 
     def offload(self, deadline: Deadline) -> None:
         """Give the engines' memory to the trainer: pause, prove idle, release. Only a refit lets traffic in again."""
@@ -102,6 +108,11 @@ class RefitClient:
             self.control.pause(self._engines, deadline)
             self.control.flush(self._engines, deadline)
             self.control.release(self._engines, deadline)
+
+    def close(self) -> None:
+        """Leave nothing behind on the engines that are still ours."""
+        if not self.terminal:
+            self.transport.close([e for e in self._roster() if not e.lost])
 
     # -- before anything is sent ----------------------------------------------------------------------------------
 
@@ -126,7 +137,8 @@ class RefitClient:
         new = [e for e in self._engines if not e.connected]
         if new:
             self.control.connect(new, deadline)
-            self.markers.group_ready(sum(len(e.ranks) for e in self._engines), [e.name for e in self._engines])
+        if self.transport.connect(self._engines, deadline) or new:
+            self.markers.group_ready(self.transport.world_size(self._engines), [e.name for e in self._engines])
 
     # -- giving back, in this order -------------------------------------------------------------------------------
 

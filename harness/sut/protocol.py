@@ -44,7 +44,10 @@ class Endpoint(Protocol):
         ...
 
     def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:
-        """The same in the background, for a fan-out: the returned function waits for the outcome."""
+        """The same in the background, for a fan-out: the returned function waits for the outcome.
+
+        Endpoints of the harness return one whose `done` says whether the outcome is known.
+        """
         ...
 
 
