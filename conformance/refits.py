@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from conformance.judging import Judge, actual
-from conformance.view import BUCKET, State, states
+from conformance.view import BUCKET, BUCKETS, State, states
 from harness.history import Call, History, Note, Refit
 from harness.rules import Verdict, held, violated
 
@@ -28,7 +28,12 @@ class Part:
 
     @property
     def buckets(self) -> list[Call]:
-        """The update calls of the tensor path."""
+        """The update calls, by tensor or by broadcast."""
+        return self.op(*BUCKETS)
+
+    @property
+    def payload_buckets(self) -> list[Call]:
+        """Those of the tensor path, which carry payloads."""
         return self.op(BUCKET)
 
     @property

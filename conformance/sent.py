@@ -45,7 +45,7 @@ def _exported(part: Part, history: History) -> frozenset[str] | None:
     if not part.op(*UPDATE_OPS):
         return frozenset()
     names = {str(note.get("sha256")): note.get("names", ()) for note in history.trainer("export")}
-    sent = [payload for call in part.buckets if acted(call) for payload in payloads(call)]
+    sent = [payload for call in part.payload_buckets if acted(call) for payload in payloads(call)]
     if not names or not all(payload in names for payload in sent):
         return None
     return frozenset(str(name) for payload in sent for name in names[payload])

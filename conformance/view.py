@@ -15,6 +15,9 @@ from harness.history import Call, History
 SESSION_OPS = ("begin_weight_update", "end_weight_update")
 UPDATE_OPS = ("update_weights_from_tensor", "update_weights_from_distributed", "update_weights_from_disk")
 BUCKET = "update_weights_from_tensor"
+BUCKETS = (BUCKET, "update_weights_from_distributed")
+"""Update calls of which a refit makes several, each inside its session."""
+
 ALL_TAGS = frozenset({"kv_cache", "weights", "cuda_graph"})
 Session = Literal["closed", "open", "unknown"]
 
@@ -175,6 +178,12 @@ def tp(history: History, engine: str) -> int:
     for note in history.facts("engine", source="harness", engine=engine):
         return int(note.data.get("tp", history.header.tp))
     return history.header.tp
+
+
+def cargo(call: Call) -> list[str]:
+    """What an update brings, so that two can be compared: its payloads, or the names that it announces."""
+    names = call.arg("names")
+    return payloads(call) or ([str(name) for name in names] if isinstance(names, list | tuple) else [])
 
 
 def payloads(call: Call) -> list[str]:

@@ -11,7 +11,7 @@ from conformance.judging import idle as _idle
 from conformance.refits import Finding, Part, each_call, each_part, got, met_by_traffic, parts, reported
 from conformance.rules.make import engine, refit
 from conformance.tokens import Said, cached_after, same, samples, seeds_of, truths
-from conformance.view import BUCKET, State, flushes, steps
+from conformance.view import BUCKET, BUCKETS, State, flushes, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 from harness.versions import version_matches
@@ -123,7 +123,7 @@ def _only_refused(part: Part, history: History) -> bool:
 
 
 def _no_flush_on_busy(call: Call, state: State, history: History) -> Finding | bool:
-    if call.op != BUCKET:
+    if call.op not in BUCKETS:
         return False
     started = {c.id: c for c in history.calls("generate", engine=call.engine)}
     on_engine = [i for i in state.running if i not in state.waiting and i in started]

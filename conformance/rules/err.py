@@ -6,14 +6,14 @@ from conformance.judging import DIES, answered, every, later, op, said, wrong
 from conformance.pushes import push_answered, push_unchanged
 from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
-from conformance.view import BUCKET, acted, died
+from conformance.view import BUCKET, BUCKETS, acted, died
 from harness.history import History
 from harness.rules import Verdict, held
 
 HS = "entrypoints/http_server.py"
 CRITICAL = (
     "begin_weight_update",
-    BUCKET,
+    *BUCKETS,
     "end_weight_update",
     "flush_cache",
     "pause_generation",

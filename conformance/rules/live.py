@@ -6,7 +6,7 @@ from conformance.judging import all_of, answered, every, op, said, wrong
 from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
 from conformance.rules.pause import MODES
-from conformance.view import BUCKET, payloads, steps
+from conformance.view import BUCKETS, cargo, steps
 from harness.history import History
 from harness.rules import Verdict, held
 
@@ -46,7 +46,7 @@ def _silence_ends(part: Part, history: History) -> Finding | bool:
     if part.refit.ok is None or took > deadline + 1.0:
         told = f"after {took:.1f} s {reported(part.refit)}; {got(silent[0])}"
         return f"an end within {deadline:g} s", told, str(silent[0])
-    if part.refit.ok and silent[0].op == BUCKET:
+    if part.refit.ok and silent[0].op in BUCKETS:
         return "a refit that failed", f"{reported(part.refit)}, though {got(silent[0])}", str(silent[0])
     return None
 
@@ -57,7 +57,7 @@ def _not_twice(part: Part, history: History) -> Finding | bool:
         return False
     for first in unknown:
         for again in part.buckets:
-            if again.pos > first.pos and payloads(first) and payloads(again) == payloads(first):
+            if again.pos > first.pos and cargo(first) and cargo(again) == cargo(first):
                 return "no second time for an update that may have started", "sent again", str(again)
     return None
 

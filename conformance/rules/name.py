@@ -7,7 +7,7 @@ from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives, push_unchanged
 from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
-from conformance.view import BUCKET
+from conformance.view import BUCKETS
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
@@ -52,7 +52,7 @@ def _empty_fails(history: History) -> Verdict:
         exercised += 1
         if r.ok:
             what = "/".join(kinds[r.index])
-            sent = len([c for c in history.during(r).calls(BUCKET, origin="sut") if c.ok])
+            sent = len([c for c in history.during(r).calls(BUCKETS, origin="sut") if c.ok])
             told = f"{reported(r)} after {sent} update calls, of a state of {len(r.data.get('names', ()))} tensors"
             return violated(allowed=["a failed refit"], actual=told, where=f"refit {r.index} of an {what} state")
     return held(exercised)

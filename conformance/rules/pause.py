@@ -8,7 +8,7 @@ from conformance.judging import Judge, all_of, answered, every, op, said, wrong
 from conformance.refits import Finding, Part, each_call, each_part, parts, set_aside
 from conformance.rules.make import engine, refit
 from conformance.tokens import Sample, sample_of
-from conformance.view import BUCKET, UPDATE_OPS, State, died, state_at, steps
+from conformance.view import UPDATE_OPS, State, died, state_at, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 
@@ -131,7 +131,7 @@ def _confirmed(part: Part, history: History) -> Finding | bool:
 def _traffic_survives(part: Part, history: History) -> Finding | bool:
     pauses = part.op("pause_generation")
     modes = sorted({str(c.arg("mode", "abort")) for c in pauses})
-    if not pauses or not part.op(BUCKET):
+    if not pauses or not part.buckets:
         return False
     met = False
     for call in history.calls("generate", engine=part.engine):

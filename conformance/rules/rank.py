@@ -26,11 +26,11 @@ def _at_tp_2(judge: Judge) -> Judge:
 
 def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, and the engine's answers are those of the weights."""
-    if tp(history, part.engine) < 2 or not part.buckets:
+    if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
     known, gpus = origins(history), gpus_of(history, part.engine)
     told = False
-    for call in part.buckets:
+    for call in part.payload_buckets:
         for position, payload in enumerate(payloads(call)):
             origin = known.get(payload)
             if origin is None:
@@ -48,10 +48,10 @@ def _right_producers(part: Part, history: History) -> Finding | bool:
 
 
 def _own_payload_each(part: Part, history: History) -> Finding | bool:
-    if tp(history, part.engine) < 2 or not part.buckets:
+    if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
     seen: dict[str, str] = {}
-    for call in part.buckets:
+    for call in part.payload_buckets:
         for position, payload in enumerate(payloads(call)):
             place = f"payload[{position}] of {call}"
             if payload in seen:
@@ -65,7 +65,7 @@ def _shape_of_the_fleet(history: History) -> Verdict:
     sizes = {e: tp(history, e) for e in history.engines()}
     exercised = 0
     for part in parts(history):
-        for call in part.buckets:
+        for call in part.payload_buckets:
             exercised += len(sizes) > 1
             if len(payloads(call)) != sizes[part.engine]:
                 return violated(
@@ -74,7 +74,7 @@ def _shape_of_the_fleet(history: History) -> Verdict:
                     where=str(call),
                     exercised=max(1, exercised),
                 )
-        found = content(part, history) if part.buckets else False
+        found = content(part, history) if part.payload_buckets else False
         if found not in (False, None, True):
             assert isinstance(found, tuple)
             return violated(allowed=[found[0]], actual=found[1], where=found[2], exercised=max(1, exercised))
@@ -87,9 +87,9 @@ def _ragged(part: Part, history: History) -> Finding | bool:
         return False
     if part.refit.ok is False and not any(c.fault for c in history.during(part.refit).calls_):
         return "a refit in which some rank has nothing to give still succeeds", part.refit.error[:160], part.where
-    if not part.buckets:
+    if not part.payload_buckets:
         return False
-    for call in part.buckets:
+    for call in part.payload_buckets:
         if len(payloads(call)) != tp(history, part.engine) or "None" in payloads(call):
             return "a payload for every rank", f"{payloads(call)}", str(call)
     return content(part, history)

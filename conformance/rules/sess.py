@@ -6,7 +6,7 @@ from conformance.judging import DIES, all_of, answered, every, op, said, session
 from conformance.refits import SESSIONS, Finding, Part, each_part, quarantined
 from conformance.rules.make import engine, refit
 from conformance.tokens import changed, unchanged
-from conformance.view import BUCKET, SESSION_OPS, State, acted
+from conformance.view import BUCKET, BUCKETS, SESSION_OPS, State, acted
 from harness.history import Call, History
 
 WU = "managers/scheduler_components/weight_updater.py"
@@ -31,7 +31,7 @@ def _buckets_inside(part: Part, history: History) -> Finding | bool:
     for call in part.calls:
         if call.op in SESSION_OPS and acted(call) is not False:
             inside = call.op == "begin_weight_update"
-        elif call.op == BUCKET and not inside:
+        elif call.op in BUCKETS and not inside:
             return "a bucket only between begin and end", "a bucket outside a session", str(call)
     if inside and part.refit.ok:
         return "end after the last bucket", "the refit succeeded and never ended its session", str(part.calls[-1])

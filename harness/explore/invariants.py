@@ -139,7 +139,10 @@ def failure_is_told(r: Reading, clean: Reading) -> Iterator[Broken]:
 
 
 def _settled(call: Call, calls: list[Call]) -> bool:
-    """Asked again, and answered: what may be asked again. An open session that was found and closed is settled too."""
+    """Asked again, and answered: what may be asked again. An open session that was found and closed is settled too, and
+    a group that was to be destroyed and is not there."""
+    if call.op == "destroy_weights_update_group" and "does not exist" in call.message:
+        return True
     if call.op not in RETRIED and not _left_open(call):
         return False
     return any(c.ok and c.op == call.op and c.engine == call.engine and c.pos > call.end_pos for c in calls)
@@ -163,6 +166,9 @@ def in_time(r: Reading, clean: Reading) -> Iterator[Broken]:
     """No refit outlives its deadline, and none hangs for ever."""
     del clean
     for refit in r.refits:
+        if refit.data.get("hung"):
+            yield Broken("in_time", refit.error, f"refit {refit.version}")
+            continue
         allowed = float(refit.data.get("deadline_s", float("inf")))
         if refit.ok is None or refit.end_t - refit.t > allowed + SLACK_S:
             yield Broken("in_time", f"{refit.end_t - refit.t:.1f} s of {allowed:g} s", f"refit {refit.version}")

@@ -30,6 +30,7 @@ OWNER = "refitcheck-reference"
 INIT, DESTROY, UPDATE = "init_weights_update_group", "destroy_weights_update_group", "update_weights_from_distributed"
 NO_GROUP = "does not exist"
 FAREWELL_S = 5.0
+LET_IN_S = 1.0
 
 
 class UpdateGroup(Protocol):
@@ -133,10 +134,22 @@ class DistributedTransport:
             try:
                 joined = group.join(timeout_s, unless=lambda: any_refused(waits))
             except BaseException as error:
+                self._let_in(waits, deadline)
                 raise self._failed(CONNECT, waits, error) from error
         if not joined:
+            self._let_in(waits, deadline)
             self._abandon()
         raise_failed(CONNECT, self._settled(waits))
+
+    def _let_in(self, waits: Waits, deadline: Deadline) -> None:
+        """Keep listening until whoever was told to come has had the time to connect.
+
+        One that finds nobody listening knocks for half an hour, and does nothing else meanwhile; one that is inside
+        hears it when the store is closed.
+        """
+        until = self.clock.now() + min(LET_IN_S, max(deadline.last(), 0.0) / 2)
+        while self.clock.now() < until and not all(getattr(wait, "done", False) for _, wait in waits):
+            self.clock.sleep(LET_IN_S / 10)
 
     def _invite(self, group: UpdateGroup, engines: Sequence[Engine], timeout_s: float) -> Waits:
         waits: Waits = []
