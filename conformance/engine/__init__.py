@@ -6,7 +6,22 @@ from importlib import import_module
 
 from harness.scenario import Scenario
 
-MODULES = ("sess", "pause", "cache", "ver", "lock", "rank", "name", "part", "err", "live", "mem", "verif")
+MODULES = (
+    "sess",
+    "pause",
+    "cache",
+    "ver",
+    "lock",
+    "rank",
+    "name",
+    "part",
+    "err",
+    "live",
+    "mem",
+    "saver",
+    "ipc",
+    "verif",
+)
 
 
 def scenarios() -> tuple[Scenario, ...]:

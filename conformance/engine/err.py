@@ -11,6 +11,8 @@ from harness.scenario import ScenarioList
 scenarios = ScenarioList("engine/err")
 # A pickle that names posix.system and would call it with "true": protocol 2, GLOBAL, one string, REDUCE.
 FORBIDDEN = base64.b64encode(b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.").decode()
+# The same, its result dropped, before a good empty list: whoever resolves the name has nothing else to trip over.
+FORBIDDEN_AND_GOOD = base64.b64encode(b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R0].").decode()
 NO_PICKLE = base64.b64encode(b"hello world").decode()
 
 
@@ -50,6 +52,14 @@ def not_a_pickle(bench: Bench) -> None:
 def a_forbidden_global(bench: Bench) -> None:
     """A pickle that would run a command."""
     _fatal(bench, "forbidden-global", [FORBIDDEN])
+
+
+@scenarios.add("ERR-57", "ERR-51", relation=NOT_RUN, fatal=True)
+def a_forbidden_global_before_a_good_list(bench: Bench) -> None:
+    """The rest of the pickle is what an engine takes."""
+    e = bench.e0
+    push(bench, e, "forbidden-global", payloads=[FORBIDDEN_AND_GOOD] * bench.tp, load_format=None)
+    e.call("model_info", method="GET")
 
 
 @scenarios.add("ERR-58", "ERR-51", relation=VALIDATED, fatal=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import VALIDATED, ask, begin, bucket, end, load, running
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, bucket, end, load, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -47,6 +47,21 @@ def a_generation_across_an_update(bench: Bench) -> None:
     begin(bench, e)
     bucket(bench, e, 1, flush_cache=False, weight_version="v2")
     end(bench, e)
+    resume(e)
+    request.result(60.0)
+
+
+@scenarios.add("VER-59", relation=NOT_RUN, versions=">=0.5.22")
+def a_refused_flush(bench: Bench) -> None:
+    """Frozen in place, updated under another version with a flush, which is refused; then looked at, and continued."""
+    e = bench.e0
+    load(bench, e, 0, weight_version="v1")
+    request = running(bench, e)
+    pause(e, "in_place")
+    begin(bench, e)
+    bucket(bench, e, 1, flush_cache=True, weight_version="v2")
+    end(bench, e)
+    e.call("model_info", method="GET")
     resume(e)
     request.result(60.0)
 

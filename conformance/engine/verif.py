@@ -7,6 +7,7 @@ from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/verif")
+SLOW = "fake only: a server per shape takes half a minute"
 
 
 @scenarios.add("VERIF-51", relation=VALIDATED)
@@ -55,13 +56,31 @@ def leave_out_each_tensor_of_llama(bench: Bench) -> None:
     _leave_out_each(bench, "llama")
 
 
-@scenarios.add("VERIF-2", relation="fake only: a server per shape takes half a minute", lanes=["fake"])
+@scenarios.add("VERIF-2", relation=SLOW, lanes=["fake"])
+def leave_out_each_tensor_of_tied_llama(bench: Bench) -> None:
+    """The embedding is the head."""
+    _leave_out_each(bench, "llama", tied=True)
+
+
+@scenarios.add("VERIF-2", relation=SLOW, lanes=["fake"])
 def leave_out_each_tensor_of_qwen2(bench: Bench) -> None:
     """Biases of q, k and v; tied head."""
     _leave_out_each(bench, "qwen2", tied=True)
 
 
-@scenarios.add("VERIF-2", relation="fake only: a server per shape takes half a minute", lanes=["fake"])
+@scenarios.add("VERIF-2", relation=SLOW, lanes=["fake"])
+def leave_out_each_tensor_of_untied_qwen2(bench: Bench) -> None:
+    """Biases of q, k and v, and a head of its own."""
+    _leave_out_each(bench, "qwen2")
+
+
+@scenarios.add("VERIF-2", relation=SLOW, lanes=["fake"])
 def leave_out_each_tensor_of_qwen3(bench: Bench) -> None:
     """Norms of q and k per head."""
     _leave_out_each(bench, "qwen3")
+
+
+@scenarios.add("VERIF-2", relation=SLOW, lanes=["fake"])
+def leave_out_each_tensor_of_tied_qwen3(bench: Bench) -> None:
+    """Norms of q and k per head; tied head."""
+    _leave_out_each(bench, "qwen3", tied=True)

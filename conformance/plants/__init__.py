@@ -14,12 +14,14 @@ def catalogue() -> tuple[Plant, ...]:
         engine_answers,
         engine_control,
         engine_data,
+        engine_saver,
     )
 
     return (
         *engine_control.PLANTS,
         *engine_answers.PLANTS,
         *engine_data.PLANTS,
+        *engine_saver.PLANTS,
         *client_calls.PLANTS,
         *client_content.PLANTS,
         *client_explore.PLANTS,

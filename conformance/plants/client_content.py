@@ -75,6 +75,18 @@ def _released_at_once(export: Any, rank: int) -> Any:
     return kept
 
 
+def _from_the_saver(original: Any) -> Any:
+    """All but the first bucket of a rank come from memory that the trainer's memory saver mapped."""
+
+    def export(self: Any, rank: int, named: Named, *rest: Any, **more: Any) -> Any:
+        first = self.__dict__.setdefault("first", set())
+        allocation = "vmm" if rank in first else "regular"
+        first.add(rank)
+        return original(self, rank, named, *rest, allocation=allocation, **more)
+
+    return export
+
+
 def _lagging(kit: Any, rank: int, named: Named) -> Named:
     """Every rank but the first exports what it should have exported before."""
     before = kit.__dict__.setdefault("lag", {})
@@ -198,6 +210,13 @@ PLANTS = (
         "vllm-project/vime#170, D29",
         "exports are released before they are sent",
         exported(_released_at_once),
+    ),
+    broken(
+        "exported-from-the-saver",
+        "IPC-3",
+        "THUDM/slime#2188",
+        "tensors in the memory saver's regions are exported as they lie",
+        method(f"{KIT}.export", _from_the_saver),
     ),
     broken("never-released", "MEM-3", "THUDM/slime#2188", "no export is released", exported(_never_released)),
     broken(

@@ -94,6 +94,19 @@ def _flush_at_once(original: Any) -> Any:
     return lambda self, timeout_s=0.0: original(self)
 
 
+def _refused_and_unlabelled(original: Any) -> Any:
+    """The schedulers hear of a version only where the flush was granted."""
+
+    def after(self: Any, obj: Any, *args: Any, **named: Any) -> Any:
+        before = self._s.weight_version
+        reply = original(self, obj, *args, **named)
+        if not reply["success"]:
+            self._s.record_version(before)
+        return reply
+
+    return after
+
+
 def _label_lost(_original: Any) -> Any:
     return lambda self, version: None
 
@@ -289,6 +302,13 @@ PLANTS = (
         LENIENT,
         "a flush with a timeout looks once",
         method(f"{TOKENIZER}.flush_cache", _flush_at_once),
+    ),
+    lenient(
+        "refused-flush-unlabelled",
+        "VER-59",
+        "0.5.21",
+        "an update whose flush was refused moves no version",
+        method(f"{UPDATER}._after_load", _refused_and_unlabelled),
     ),
     lenient(
         "label-lost",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from conformance.exports import Export, exports
-from conformance.rules.make import refit
+from conformance.judging import DIES, every, said
+from conformance.pushes import push_answered, push_gives
+from conformance.rules.make import engine, refit
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
@@ -45,6 +47,17 @@ def _kept_until_copied(history: History) -> Verdict:
     return held(exercised)
 
 
+def _exportable(history: History) -> Verdict:
+    """No export was refused because its storage lies where CUDA has no handle for it."""
+    refused = history.trainer("export_refused")
+    made = history.trainer("export")
+    for note in refused:
+        told = f"rank {note.rank} exported {len(note.get('names', ()))} tensors from {note.get('allocation')!r} memory"
+        allowed = ["storage from the ordinary pool, outside the memory saver's regions"]
+        return violated(allowed=allowed, actual=told, where=str(note), exercised=len(made) + len(refused))
+    return held(len(made))
+
+
 def _wrong(export: Export, told: str, allowed: str, exercised: int) -> Verdict:
     what = f"export {export.number} of rank {export.note.rank}"
     return violated(allowed=[allowed], actual=f"{what} {told}", where=str(export.note), exercised=exercised)
@@ -66,5 +79,25 @@ RULES = (
         ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+    ),
+    refit(
+        "IPC-3",
+        "What is exported lies in exportable memory: not in a region of the memory saver.",
+        _exportable,
+        ["THUDM/slime#2188"],
+        needs=("call", "trainer:export"),
+        black_box=UNSEEN,
+    ),
+    engine(
+        "IPC-51",
+        "A payload whose producer is gone kills the engine.",
+        push_answered("gone-producer", DIES),
+        ["observed 0.5.23 on CPU: No such file or directory", "observed 0.5.21 on a GPU: invalid resource handle"],
+    ),
+    engine(
+        "IPC-52",
+        "A handle gives what its memory holds when it is opened: memory used again meanwhile is loaded as it is now.",
+        every(push_answered("used-again", said(200)), push_gives("used-again")),
+        ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
     ),
 )

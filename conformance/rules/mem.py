@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from conformance.judging import DIES, When, all_of, answered, busy, idle, op, said
 from conformance.refits import Finding, Part, each_call, each_part, parts, quarantined
+from conformance.rules import saver
 from conformance.rules.make import engine, refit
 from conformance.tokens import cached_after
-from conformance.view import BUCKET, State, state_at, tags_of
+from conformance.view import BUCKETS, State, state_at, tags_of
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 
@@ -40,7 +41,7 @@ def _matching_tags(call: Call, state: State, history: History) -> Finding | bool
 
 
 def _nothing_while_released(call: Call, state: State, history: History) -> Finding | bool:
-    if call.op not in (BUCKET, "begin_weight_update", "end_weight_update", "flush_cache"):
+    if call.op not in (*BUCKETS, "begin_weight_update", "end_weight_update", "flush_cache"):
         return False
     if not history.calls("release_memory_occupation", engine=call.engine, where=lambda c: c.pos < call.pos):
         return False
@@ -165,4 +166,5 @@ RULES = (
         ),
         [f"{WU}:337@0.5.23"],
     ),
+    *saver.RULES,
 )

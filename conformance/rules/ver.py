@@ -7,13 +7,14 @@ from conformance.refits import Finding, each_call, met_by_traffic, parts
 from conformance.rules.make import engine, refit
 from conformance.sent import because
 from conformance.tokens import Sample, sample_of, samples, seeds_of, truths
-from conformance.view import BUCKET, UPDATE_OPS, State, acted, states, steps
+from conformance.view import BUCKETS, UPDATE_OPS, State, acted, states, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, unsupported, violated
 from harness.versions import version_matches
 
 TM = "managers/tokenizer_manager.py"
 INFO = ("model_info", "get_model_info")
+NOT_FLUSHED = "Weights were updated, but the cache was not flushed"
 DEPRECATED = "Endpoint '/get_weight_version' or '/weight_version' is deprecated. Please use '/model_info' instead."
 
 
@@ -23,7 +24,7 @@ def _says_so(history: History) -> Verdict:
     for call, state in steps(history):
         named = call.arg("weight_version")
         told = f"Weight version updated to {named}."
-        if call.op == BUCKET and call.ok and named is not None and not call.message.endswith(told):
+        if call.op in BUCKETS and call.ok and named is not None and not call.message.endswith(told):
             return wrong(call, [f"... {told}"], exercised + 1)
         if call.op in INFO and call.ok and state.label and _inside(history, state):
             exercised += 1
@@ -137,11 +138,32 @@ def _fresh_label(history: History) -> Verdict:
     return held(exercised)
 
 
+def _moved_by_a_refused_flush(history: History) -> Verdict:
+    """Generations carry the version of an update whose flush was refused, model_info does not."""
+    exercised = 0
+    for update in history.calls(UPDATE_OPS):
+        named = update.arg("weight_version")
+        if update.fault or update.status != 400 or NOT_FLUSHED not in update.message or named is None:
+            continue
+        following = [c.pos for c in history.calls((*UPDATE_OPS, "update_weight_version"), engine=update.engine)]
+        until = min((pos for pos in following if pos > update.pos), default=history.length)
+        told = [c for c in history.calls(INFO, engine=update.engine) if update.end_pos < c.pos < until and c.ok]
+        ended = [s for s in samples(history, engine=update.engine) if update.end_pos < s.call.end_pos < until]
+        exercised += bool(told) and bool(ended)
+        for call in told:
+            if call.answer("weight_version") == named:
+                return wrong(call, ["the version before"], max(1, exercised), f"weight_version {named!r}")
+        for sample in ended:
+            if sample.label != named:
+                return wrong(sample.call, [f"weight_version {named!r}"], max(1, exercised), repr(sample.label))
+    return held(exercised)
+
+
 # -- what a client must do ---------------------------------------------------------------------------------------
 
 
 def _no_side_effect(call: Call, state: State, history: History) -> Finding | bool:
-    publishes = call.op == "update_weight_version" or (call.op == BUCKET and call.arg("weight_version") is not None)
+    publishes = call.op == "update_weight_version" or (call.op in BUCKETS and call.arg("weight_version") is not None)
     if not publishes or not (state.running or met_by_traffic(history, call)):
         return False
     if not state.running:
@@ -315,5 +337,12 @@ RULES = (
         every(answered(op("get_weight_version", "weight_version"), said(404, body={"detail": "Not Found"}))),
         ["entrypoints/http_server.py:780@0.5.21"],
         versions=">=0.5.21",
+    ),
+    engine(
+        "VER-59",
+        "An update whose flush was refused moves the version of generations all the same, not that of model_info.",
+        _moved_by_a_refused_flush,
+        ["managers/scheduler_components/weight_updater.py:251@0.5.22"],
+        versions=">=0.5.22",
     ),
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from tests.conformance.judged import breaks, holds, leaves_open
+from tests.conformance.judged_rank import A, B, push
 from tests.conformance.tape import Tape
 
 
@@ -54,3 +55,20 @@ def no_exports() -> Tape:
     with tape.refit():
         tape.bucket()
     return tape
+
+
+def allocated(*refused: str) -> Tape:
+    tape = exported()
+    for kind in refused:
+        tape.trainer("export_refused", 1, gpu=1, allocation=kind, names=["a", "b"])
+    return tape
+
+
+holds("IPC-3")(lambda: allocated())
+breaks("IPC-3", "rank 1 exported 2 tensors from 'vmm' memory")(lambda: allocated("vmm"))
+leaves_open("IPC-3")(no_exports)
+
+holds("IPC-52")(lambda: push("used-again", 200, B, (1,)))
+breaks("IPC-52", "of seeds [0]")(lambda: push("used-again", 200, A, (1,)))
+breaks("IPC-52", "of seeds []")(lambda: push("used-again", 200, [9, 9], (1,)))
+breaks("IPC-52", "dropped")(lambda: push("used-again", None, None))

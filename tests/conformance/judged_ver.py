@@ -283,3 +283,21 @@ def the_same_version_for_ever() -> Tape:
 @leaves_open("VER-71")
 def one_refit_only() -> Tape:
     return versions(("1", "1"))
+
+
+REFUSED = "Weights were updated, but the cache was not flushed because requests are still running or queued. "
+
+
+def flush_refused(*, shown: str = "v1", label: str = "v2", status: int = 400) -> Tape:
+    tape = Tape()
+    frozen = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+    tape.message("update_weights_from_tensor", status, REFUSED, {"weight_version": "v2"})
+    info(tape, shown)
+    tape.finish(frozen, body=tape.answer([1], label=label))
+    return tape
+
+
+holds("VER-59")(lambda: flush_refused())
+breaks("VER-59", "weight_version 'v2'")(lambda: flush_refused(shown="v2"))
+breaks("VER-59", "'v1'")(lambda: flush_refused(label="v1"))
+leaves_open("VER-59")(lambda: flush_refused(status=200))

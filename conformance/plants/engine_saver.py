@@ -1,0 +1,138 @@
+"""Lenient engines: memory that is released and exported memory that is gone do no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.plants.make import lenient, method
+
+MEMORY = "fakes.engine.memory:Memory"
+UPDATER = "fakes.engine.weight_update:WeightUpdater"
+LENIENT = "a fake that is kinder than SGLang"
+
+
+def _content_stays(_original: Any) -> Any:
+    return lambda self: None
+
+
+def _no_backup(original: Any) -> Any:
+    def weights(self: Any) -> None:
+        self._backup = None
+        original(self)
+
+    return weights
+
+
+def _remembered(original: Any) -> Any:
+    def weights(self: Any) -> None:
+        original(self)
+        self._scheduler.updater.__dict__["moved"] = True
+
+    return weights
+
+
+def _into_the_old_mapping(original: Any) -> Any:
+    """What is written after a resume goes where the weights were before."""
+
+    def load(self: Any, *args: Any, **more: Any) -> None:
+        if not self.__dict__.get("moved"):
+            original(self, *args, **more)
+
+    return load
+
+
+def _nothing(_original: Any) -> Any:
+    return lambda self, *args: None
+
+
+def _unmap_again(original: Any) -> Any:
+    return lambda self, tag: None if tag in self._unmapped else original(self, tag)
+
+
+def _held_and_aborted(original: Any) -> Any:
+    """Requests that arrive while the pool is away are answered at once."""
+
+    async def generate(self: Any, request: Any, emit: Any, states: Any) -> Any:
+        from fakes.engine.control import Answer
+
+        if self._tm.is_pause:
+            return Answer(503, {"error": {"message": "memory is released"}})
+        return await original(self, request, emit, states)
+
+    return generate
+
+
+def _producer_still_there(_original: Any) -> Any:
+    return lambda self, rank: False
+
+
+def _always_fresh(original: Any) -> Any:
+    def allocate(self: Any, nbytes: int) -> Any:
+        self._free.clear()
+        return original(self, nbytes)
+
+    return allocate
+
+
+PLANTS = (
+    lenient(
+        "resumed-as-it-was",
+        "MEM-60",
+        "sgl-project/sglang#6367",
+        "resumed weights hold what they held",
+        method(f"{MEMORY}._map_weights", _content_stays),
+    ),
+    lenient(
+        "backup-forgotten", "MEM-61", LENIENT, "the CPU copy is not used", method(f"{MEMORY}._map_weights", _no_backup)
+    ),
+    lenient(
+        "written-to-the-old-mapping",
+        "MEM-62",
+        "sgl-project/sglang#6367",
+        "updates after a resume do not reach what is served",
+        method(f"{MEMORY}._map_weights", _remembered),
+        method(f"{UPDATER}._load", _into_the_old_mapping),
+    ),
+    lenient(
+        "written-while-away",
+        "MEM-63",
+        "vllm-project/vllm#57853",
+        "an update into released weights is a success",
+        method(f"{MEMORY}.check_writable", _nothing),
+    ),
+    lenient(
+        "released-again",
+        "MEM-64",
+        "torch_memory_saver",
+        "a second release is harmless with the saver too",
+        method(f"{MEMORY}._unmap", _unmap_again),
+    ),
+    lenient(
+        "served-while-away",
+        "MEM-65",
+        "NVIDIA-NeMo/RL#3612",
+        "requests run on released memory",
+        method(f"{MEMORY}.check_serving", _nothing),
+    ),
+    lenient(
+        "refused-while-away",
+        "MEM-66",
+        LENIENT,
+        "requests that arrive under a pause are refused",
+        method("fakes.engine.control:Controls.generate", _held_and_aborted),
+    ),
+    lenient(
+        "producer-outlived",
+        "IPC-51",
+        LENIENT,
+        "a handle outlives its producer",
+        method("fakes.trainer.registry:ExportRegistry.is_gone", _producer_still_there),
+    ),
+    lenient(
+        "memory-never-recycled",
+        "IPC-52",
+        "NVIDIA-NeMo/RL#3519, D65",
+        "freed memory is never handed out again",
+        method("fakes.trainer.memory:DeviceMemory.allocate", _always_fresh),
+    ),
+)
