@@ -14,7 +14,7 @@ import msgspec
 from fakes.engine import health, info
 from fakes.engine import messages as m
 from fakes.engine.auth import Decision
-from fakes.engine.generate_request import GenerateRequest
+from fakes.engine.generate_batch import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, State
 from fakes.engine.loop import Task
 from fakes.engine.protocol import Raised
@@ -79,6 +79,7 @@ class Controls:
             "health_generate": self._health_generate,
             "ready": self._ready,
             "ping": self._ping,
+            "root": self._root,
             "model_info": self._model_info,
             "server_info": self._server_info,
             "get_weight_version": self._get_weight_version,
@@ -152,6 +153,9 @@ class Controls:
 
     async def _ping(self, fields: Any) -> Answer:
         return Answer(health.ping(self._tm), None, "empty")
+
+    async def _root(self, fields: Any) -> Answer:
+        return Answer(200, "SGLang is running")
 
     async def _model_info(self, fields: Any) -> Answer:
         body = info.model_info(self._tm, self._model_config)

@@ -18,7 +18,8 @@ import numpy as np
 from fakes.engine.auth import decide
 from fakes.engine.control import Answer, Controls, internal_error, not_found, unauthorised, wrong_method
 from fakes.engine.crash import Crash, TokenizerCrash
-from fakes.engine.generate_request import Refused, build, check_contract, check_schema
+from fakes.engine.generate_batch import build
+from fakes.engine.generate_request import Refused, check_contract, check_schema
 from fakes.engine.generation import Generator, State
 from fakes.engine.loop import Cancelled, Loop, Task
 from fakes.engine.profiles import profile as profile_of
@@ -203,6 +204,8 @@ class EngineCore:
         except ValueError as refused:
             raised = Raised("ValueError", str(refused))
             answer = Answer(400, {"error": {"message": str(refused)}}, value=raised)
+        except (AttributeError, IndexError, TypeError) as broken:  # a /generate body that Python itself trips over
+            answer = internal_error(broken)
         if answer is not None:
             self._reply(call.id, answer)
 

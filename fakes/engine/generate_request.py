@@ -7,15 +7,15 @@ Three layers, in SGLang's order: the FastAPI schema (400, ErrorResponse), from 0
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fakes.engine import messages as m
-from fakes.engine.profiles import EngineProfile
-from fakes.engine.request import Logprobs, Sampling
+from fakes.engine.generate_batch import Item
+from fakes.engine.profiles import ORDER, EngineProfile
+from fakes.engine.request import Sampling
 from fakes.engine.routes import Route
 from fakes.engine.validation import Invalid
 
@@ -27,40 +27,30 @@ SAMPLING_FIELDS = (
 )  # fmt: skip
 """sglang/api/v1/api_types.py@0.5.23 _FIELDS_SamplingParams, in its order; 0.5.22 has no `choice`."""
 
-_GATE_INT = {"max_new_tokens", "top_k", "min_new_tokens", "n", "stream_interval", "sampling_seed", "beam_width"}
-_GATE_FLOAT = {"temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"}
-_GATE_BOOL = {"ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim"}
-_GATE_TEXT = {"json_schema", "regex", "ebnf", "structural_tag"}
+_GATE: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(
+        ("max_new_tokens", "top_k", "min_new_tokens", "n", "stream_interval", "sampling_seed", "beam_width"),
+        ((int,), "i64"),
+    ),
+    **dict.fromkeys(
+        ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"),
+        ((int, float), "f64"),
+    ),
+    **dict.fromkeys(
+        ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim"), ((bool,), "a boolean")
+    ),
+    **dict.fromkeys(("json_schema", "regex", "ebnf", "structural_tag"), ((str,), "a string")),
+}
+"""Sampling parameter -> the JSON types that it may have, and serde's word for them."""
 
 
 class Refused(Exception):
-    """A 400 with a body of its own."""
+    """A 400 with a body of its own, the only argument."""
 
-    def __init__(self, body: Any) -> None:
-        super().__init__("refused")
-        self.body = body
-
-
-@dataclass(slots=True)
-class Item:
-    """One prompt of a request."""
-
-    rid: str | None
-    prompt: list[int] | None
-    text: str | None
-    sampling: dict[str, Any]
-    logprobs: Logprobs | None
-    extra_key: str | None
-
-
-@dataclass(slots=True)
-class GenerateRequest:
-    """A checked body: its prompts, whether the reply is a list, and whether it streams."""
-
-    items: list[Item]
-    single: bool
-    stream: bool
-    n: int
+    @property
+    def body(self) -> Any:
+        """The JSON value that is answered."""
+        return self.args[0]
 
 
 def check_schema(p: EngineProfile, route: Route, method: str, body: Any) -> dict[str, Any]:
@@ -159,8 +149,9 @@ def _pydantic(p: EngineProfile, name: str, value: Any) -> list[Any]:
 
 def check_contract(p: EngineProfile, body: Mapping[str, Any]) -> None:
     """The JSON contract of 0.5.22 and later, as far as sampling parameters and the common keys go. Raises `Refused`."""
-    if "stream" in body and body["stream"] is not None and type(body["stream"]) is not bool:
-        raise Refused({"error": f"invalid type: {_unexpected(body['stream'])}, expected a boolean"})
+    stream = body.get("stream")
+    if stream is not None and type(stream) is not bool:
+        raise Refused({"error": f"invalid type: {_unexpected(stream)}, expected a boolean"})
     params = body.get("sampling_params")
     for sampling in params if isinstance(params, list) else [params]:
         if sampling is not None:
@@ -172,23 +163,12 @@ def _contract_sampling(sampling: Mapping[str, Any], fields: tuple[str, ...]) -> 
         if name not in fields:
             listed = ", ".join(f"`{field}`" for field in fields)
             raise Refused({"error": m.UNKNOWN_SAMPLING(name=name, fields=listed)})
-        if value is None:
-            continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name in _GATE_INT and not (number and isinstance(value, int)):
-            raise Refused({"error": f"invalid type: {_unexpected(value)}, expected i64"})
-        if name in _GATE_FLOAT and not number:
-            raise Refused({"error": f"invalid type: {_unexpected(value)}, expected f64"})
-        if name in _GATE_BOOL and not isinstance(value, bool):
-            raise Refused({"error": f"invalid type: {_unexpected(value)}, expected a boolean"})
-        if name in _GATE_TEXT and not isinstance(value, str):
-            raise Refused({"error": f"invalid type: {_unexpected(value)}, expected a string"})
+        if value is not None and name in _GATE and type(value) not in _GATE[name][0]:
+            raise Refused({"error": f"invalid type: {_unexpected(value)}, expected {_GATE[name][1]}"})
 
 
 def _unexpected(value: Any) -> str:
     """serde's words for a JSON value (api_types.py@0.5.23)."""
-    if value is None:
-        return "null"
     if isinstance(value, bool):
         return f"boolean `{'true' if value else 'false'}`"
     if isinstance(value, int):
@@ -204,57 +184,6 @@ def _refuse(message: m.Message, **values: Any) -> ValueError:
     return ValueError(message(**values))
 
 
-def build(body: Mapping[str, Any]) -> GenerateRequest:
-    """Split a body into its prompts (managers/io_struct.py normalize_batch_and_arguments). ValueError as SGLang
-    raises it."""
-    ids, text = body.get("input_ids"), body.get("text")
-    if ids is None and text is None:
-        raise _refuse(m.NO_INPUT)
-    if ids is not None and not ids:
-        raise _refuse(m.EMPTY_INPUT)
-    batch = isinstance(ids[0], list) if ids is not None else isinstance(text, list)
-    count = len(ids if ids is not None else text) if batch else 1  # type: ignore[arg-type]
-
-    def each(name: str, default: Any = None) -> list[Any]:
-        value = body.get(name, default)
-        return list(value) if batch and isinstance(value, list) and len(value) == count else [value] * count
-
-    if batch and any(not row for row in ids or ()):
-        raise _refuse(m.EMPTY_INPUT)
-    prompts = list(ids) if batch and ids is not None else [ids] * count
-    texts = list(text) if batch and isinstance(text, list) else [text] * count
-    samplings = [dict(s or {}) for s in each("sampling_params")]
-    wanted, starts, tops = each("return_logprob"), each("logprob_start_len"), each("top_logprobs_num")
-    tokens, keys = each("token_ids_logprob"), each("extra_key")
-    if not batch:
-        tokens = [body.get("token_ids_logprob")]
-    rids = _rids(body.get("rid"), count, batch)
-    items = []
-    for index in range(count):
-        logprobs = None
-        if wanted[index]:
-            chosen = tokens[index]
-            logprobs = Logprobs(
-                start=-1 if starts[index] is None else int(starts[index]),
-                top=int(tops[index] or 0),
-                token_ids=None if chosen is None else tuple(chosen),
-            )
-        items.append(Item(rids[index], prompts[index], texts[index], samplings[index], logprobs, keys[index]))
-    n = int(samplings[0].get("n") or 1)
-    return GenerateRequest(items, not batch and n == 1, bool(body.get("stream", False)), n)
-
-
-def _rids(rid: Any, count: int, batch: bool) -> list[str | None]:
-    if rid is None:
-        return [None] * count
-    if isinstance(rid, list):
-        twice = {r for r in rid if rid.count(r) > 1}
-        if twice:
-            raise ValueError(f"Duplicate request IDs detected within the request: {twice}")
-        return list(rid)
-    return [f"{rid}_{index}" for index in range(count)] if batch else [rid]
-
-
 def prepare(
     p: EngineProfile, item: Item, context_len: int, input_limit: int, max_req_len: int
 ) -> tuple[list[int], Sampling]:
@@ -268,28 +197,42 @@ def prepare(
     if given >= context_len:
         raise _refuse(m.TOO_LONG, given=given, limit=context_len)
     new = sampling.get("max_new_tokens")
-    if isinstance(new, int) and given + new > context_len:
+    if new is not None and given + new > context_len:
         raise _refuse(m.TOO_MANY, limit=context_len, total=given + new, given=given, new=new)
     parsed = _sampling(p, sampling)
     if given >= input_limit:
         raise _refuse(m.OVER_LIMIT, given=given, limit=input_limit)
     if item.logprobs is not None and item.logprobs.start > given:
         raise _refuse(m.LOGPROB_START, start=item.logprobs.start, given=given)
-    room = max(max_req_len - given - 1, 0)
-    if parsed.max_new_tokens > room:
-        parsed = Sampling(**{**{f: getattr(parsed, f) for f in parsed.__slots__}, "max_new_tokens": room})
-    return list(item.prompt), parsed
+    room = max_req_len - given - 1
+    return list(item.prompt), dataclasses.replace(parsed, max_new_tokens=min(parsed.max_new_tokens, room))
 
 
-@functools.cache
-def _known_sampling(version: str) -> frozenset[str]:
-    """The fields of SamplingParams; an unknown one is a TypeError in the HTTP process (sampling/sampling_params.py)."""
-    names = set(SAMPLING_FIELDS) - {"choice"}
-    if version not in ("0.5.22", "0.5.23"):
-        names.discard("watermark")
-    if version in ("0.5.12.post1", "0.5.17", "0.5.18"):
-        names.discard("beam_width")
-    return frozenset(names)
+_DEFAULTS: dict[str, Any] = {
+    "max_new_tokens": 128, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0.0,
+    "presence_penalty": 0.0, "repetition_penalty": 1.0, "min_new_tokens": 0, "stop_token_ids": (), "ignore_eos": False,
+    "sampling_seed": None,
+}  # fmt: skip
+_WHEN_NULL = {**_DEFAULTS, "max_new_tokens": 1 << 30}
+"""A null is the default, but for `max_new_tokens`: as many as fit (managers/scheduler.py:2695@0.5.23)."""
+
+_VERIFIED: tuple[tuple[str, Callable[[Any], bool], m.Message], ...] = (
+    ("temperature", lambda v: v >= 0, m.BAD_TEMPERATURE_12),
+    ("temperature", lambda v: math.isfinite(v) and v >= 0, m.BAD_TEMPERATURE),
+    ("top_p", lambda v: 0.0 < v <= 1.0, m.BAD_TOP_P),
+    ("min_p", lambda v: 0.0 <= v <= 1.0, m.BAD_MIN_P),
+    ("top_k", lambda v: v == -1 or v >= 1, m.BAD_TOP_K),
+    ("frequency_penalty", lambda v: -2.0 <= v <= 2.0, m.BAD_FREQUENCY),
+    ("presence_penalty", lambda v: -2.0 <= v <= 2.0, m.BAD_PRESENCE),
+    ("repetition_penalty", lambda v: 0.0 < v <= 2.0, m.BAD_REPETITION),
+    ("min_new_tokens", lambda v: v >= 0, m.BAD_MIN_TOKENS),
+    ("max_new_tokens", lambda v: v >= 0, m.BAD_MAX_TOKENS),
+)
+"""SamplingParams.verify, in its order (sampling/sampling_params.py:230@0.5.23)."""
+
+
+_LATE = {"choice": (), "watermark": ("0.5.22", "0.5.23"), "beam_width": ORDER[ORDER.index("0.5.19") :]}
+"""What SamplingParams has only in some versions; `choice` is in the JSON contract alone."""
 
 
 def _needs_tokenizer(given: Mapping[str, Any]) -> None:
@@ -304,32 +247,24 @@ def _needs_tokenizer(given: Mapping[str, Any]) -> None:
 
 def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
     for name in given:
-        if name not in _known_sampling(p.version):
+        if name not in SAMPLING_FIELDS or p.version not in _LATE.get(name, ORDER):
             raise TypeError(f"Unexpected keyword argument '{name}'")
-    temperature = given.get("temperature")
-    temperature = 1.0 if temperature is None else temperature
-    if not (isinstance(temperature, int | float) and math.isfinite(temperature) and temperature >= 0):
-        known = m.BAD_TEMPERATURE if p.version in m.BAD_TEMPERATURE.versions else m.BAD_TEMPERATURE_12
-        raise _refuse(known, value=temperature)
-    top_p, top_k = given.get("top_p"), given.get("top_k")
-    if top_p is not None and not 0.0 < top_p <= 1.0:
-        raise _refuse(m.BAD_TOP_P, value=top_p)
-    if top_k is not None and top_k != -1 and top_k < 1:
-        raise _refuse(m.BAD_TOP_K, value=top_k)
-    new = given.get("max_new_tokens", 128)
-    new = 128 if new is None else new
-    if new < 0:
-        raise _refuse(m.BAD_MAX_TOKENS, value=new)
+    value = {name: given.get(name, default) for name, default in _DEFAULTS.items()}
+    value = {name: _WHEN_NULL[name] if found is None else found for name, found in value.items()}
+    for name, fits, message in _VERIFIED:
+        if p.version in message.versions and not fits(value[name]):
+            raise _refuse(message, value=value[name])
+    if value["min_new_tokens"] > value["max_new_tokens"]:
+        raise _refuse(m.MIN_OVER_MAX, value=value["min_new_tokens"], limit=value["max_new_tokens"])
     if p.structs == "msgspec":
         _needs_tokenizer(given)
-    stops = given.get("stop_token_ids") or ()
     return Sampling(
-        max_new_tokens=int(new),
-        temperature=float(temperature),
-        top_p=1.0 if top_p is None else float(top_p),
-        top_k=-1 if top_k is None else int(top_k),
-        min_new_tokens=int(given.get("min_new_tokens") or 0),
-        stop_token_ids=frozenset(stops),
-        ignore_eos=bool(given.get("ignore_eos") or False),
-        seed=given.get("sampling_seed"),
+        max_new_tokens=int(value["max_new_tokens"]),
+        temperature=float(value["temperature"]),
+        top_p=float(value["top_p"]),
+        top_k=int(value["top_k"]),
+        min_new_tokens=int(value["min_new_tokens"]),
+        stop_token_ids=frozenset(value["stop_token_ids"]),
+        ignore_eos=bool(value["ignore_eos"]),
+        seed=value["sampling_seed"],
     )

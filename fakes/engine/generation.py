@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fakes.engine import messages as m
-from fakes.engine.generate_request import GenerateRequest, Item, prepare
+from fakes.engine.generate_batch import GenerateRequest, Item
+from fakes.engine.generate_request import prepare
 from fakes.engine.loop import Cancelled, Event
 from fakes.engine.request import LogprobRow, Logprobs, Req
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fakes.engine.generate_request import GenerateRequest, Item
+from fakes.engine.generate_batch import GenerateRequest, Item
 from fakes.engine.generation import HEALTH_PREFIX, Generator, State
 
 if TYPE_CHECKING:

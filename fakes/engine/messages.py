@@ -216,6 +216,20 @@ NO_INPUT = Message(
     "managers/io_struct.py:453@0.5.22; observed: 0.5.23",
 )
 EMPTY_INPUT = Message("input_ids cannot be empty.", ALL, "400", "managers/io_struct.py:498@0.5.22; observed: 0.5.23")
+UNEQUAL_N = Message(
+    "The parallel_sample_num should be the same for all samples in sample params.",
+    ALL, "400", "managers/io_struct.py:544@0.5.23",
+)  # fmt: skip
+LIST_WITH_N = Message(
+    "Cannot use list {name} with parallel_sample_num > 1", ALL, "400", "managers/io_struct.py:783@0.5.23"
+)
+RIDS_MISMATCH = Message(
+    "The specified rids length mismatch with the batch_size for batch processing.",
+    ALL, "400", "managers/io_struct.py:761@0.5.23",
+)  # fmt: skip
+DUPLICATE_RIDS = Message(
+    "Duplicate request IDs detected within the request: {rids}", ALL, "400", "managers/io_struct.py:384@0.5.23"
+)
 TEXT_REFUSED = Message(
     "The engine initialized with skip_tokenizer_init=True cannot accept text prompts. "
     "Please provide input_ids or re-initialize the engine with skip_tokenizer_init=False.",
@@ -257,6 +271,24 @@ BAD_TOP_P = Message("top_p must be in (0, 1], got {value}.", ALL, "400", "sampli
 BAD_TOP_K = Message(
     "top_k must be -1 (disable) or at least 1, got {value}.", ALL, "400", "sampling/sampling_params.py:162@0.5.17"
 )
+BAD_MIN_P = Message("min_p must be in [0, 1], got {value}.", ALL, "400", "sampling/sampling_params.py:262@0.5.23")
+BAD_FREQUENCY = Message(
+    "frequency_penalty must be in [-2, 2], got {value}.", ALL, "400", "sampling/sampling_params.py:268@0.5.23"
+)
+BAD_PRESENCE = Message(
+    "presence_penalty must be in [-2, 2], got {value}.", ALL, "400", "sampling/sampling_params.py:272@0.5.23"
+)
+BAD_REPETITION = Message(
+    "repetition_penalty must be in (0, 2] (1.0 = no penalty), got {value}.",
+    ALL, "400", "sampling/sampling_params.py:276@0.5.23",
+)  # fmt: skip
+BAD_MIN_TOKENS = Message(
+    "min_new_tokens must be in [0, max_new_tokens], got {value}.", ALL, "400", "sampling/sampling_params.py:281@0.5.23"
+)
+MIN_OVER_MAX = Message(
+    "min_new_tokens must be in [0, max_new_tokens({limit})], got {value}.",
+    ALL, "400", "sampling/sampling_params.py:291@0.5.23",
+)  # fmt: skip
 LOGPROB_START = Message(
     "req.logprob_start_len={start} is higher than the number of input tokens len(req.origin_input_ids)={given}. "
     "Please use a smaller logprob_start_len.",
