@@ -119,7 +119,7 @@ def _load_part(target: np.ndarray, param: Param, part: Part, loaded: np.ndarray,
     if cpu:
         data, loaded = _narrow_padded(data, loaded, part.source, 0, part.size)
     elif param.bare_assert and part.source + part.size > _shape_at(loaded, 0):
-        loaded = _pad_or_narrow(loaded, 0, part.source, part.size)
+        loaded = _pad_or_narrow(loaded, 0, part.source, data.shape)
     else:
         loaded = _narrow(loaded, 0, part.source, part.size)
     if data.shape != loaded.shape:
@@ -150,7 +150,7 @@ def _load_row(target: np.ndarray, param: Param, loaded: np.ndarray, cpu: bool) -
         if cpu:
             data, loaded = _narrow_padded(data, loaded, param.source, 1, size)
         elif param.source + size > _shape_at(loaded, 1):
-            loaded = _pad_or_narrow(loaded, 1, param.source, size)
+            loaded = _pad_or_narrow(loaded, 1, param.source, data.shape)
         else:
             loaded = _narrow(loaded, 1, param.source, size)
     if loaded.ndim == 0:
@@ -186,10 +186,18 @@ def _narrow_padded(
     return _slice(data, dim, 0, have), loaded
 
 
-def _pad_or_narrow(loaded: np.ndarray, dim: int, start: int, size: int) -> np.ndarray:
-    """The GPU's cut: zero-padded to `size` (pad_or_narrow_weight, layers/utils/common.py:20 @0.5.23)."""
+def _pad_or_narrow(loaded: np.ndarray, dim: int, start: int, wanted: tuple[int, ...]) -> np.ndarray:
+    """The GPU's cut: zero-padded to `wanted[dim]` (pad_or_narrow_weight, layers/utils/common.py:20 @0.5.23).
+
+    Where the other dimensions are not those of `wanted` nothing is padded, since the caller refuses the shape: it may
+    be larger than any memory.
+    """
+    size = wanted[dim]
     valid = max(loaded.shape[dim] - start, 0)
     shape = list(loaded.shape)
+    shape[dim] = size
+    if tuple(shape) != wanted:
+        return np.broadcast_to(np.zeros((), dtype=loaded.dtype), shape)
     shape[dim] = size - valid
     pad = np.zeros(shape, dtype=loaded.dtype)
     return np.concatenate([_slice(loaded, dim, start, start + valid), pad], axis=dim) if valid else pad

@@ -20,6 +20,9 @@ from fakes.engine.tensors import CudaHandle, PayloadError, Tensor
 __all__ = ["MAX_PAYLOAD_BYTES", "CudaHandle", "PayloadError", "Resolver", "open_payload"]
 
 MAX_PAYLOAD_BYTES = 1 << 30
+MAX_INNER_BYTES = 32 << 20
+"""Of all LocalSerializedTensors of one payload together: they hold handles, not weights."""
+MAX_TENSORS = 1_000_000
 
 
 class Resolver(Protocol):
@@ -62,7 +65,7 @@ def open_payload(
     try:
         if load_format == "flattened_bucket":
             return _reconstruct(payload["flattened_tensor"], payload["metadata"])
-        named = [(name, _unwrap(item, profile_allow, rank, resolver)) for name, item in payload]
+        named = _named(payload, profile_allow, rank, resolver)
     except PayloadError:
         raise
     except Exception as error:  # the wrong kind of object: Python's own words, as in SGLang
@@ -76,10 +79,10 @@ def unpickle(data: bytes, *, profile_allow: AllowList, rank: int, resolver: Reso
     """MultiprocessingSerializer.deserialize: the object with its tensors opened."""
     if len(data) > MAX_PAYLOAD_BYTES:
         raise PayloadError("MemoryError", f"a payload of {len(data)} bytes is larger than {MAX_PAYLOAD_BYTES}")
-    check_limits(data)
+    checked = check_limits(data)
     table = standins.Table(profile_allow, rank, resolver)
     try:
-        return _Unpickler(io.BytesIO(data), table).load()
+        return _Unpickler(io.BytesIO(data[:checked]), table).load()
     except PayloadError:
         raise
     except pickle.UnpicklingError as error:
@@ -101,14 +104,23 @@ class _Unpickler(pickle.Unpickler):
         return self._table.find(module_name, global_name)
 
 
-def _unwrap(item: Any, allow: AllowList, rank: int, resolver: Resolver | None) -> np.ndarray:
-    """A tensor, or this rank's part of a LocalSerializedTensor (weight_updater.py:441 @0.5.23)."""
-    if isinstance(item, standins.LocalSerializedTensor):
-        inner = item.values[rank]
-        item = unpickle(_as_bytes(inner), profile_allow=allow, rank=rank, resolver=resolver)
-    if not isinstance(item, Tensor):
-        raise AttributeError(f"{type(item).__name__!r} object has no attribute 'to'")
-    return item.array()
+def _named(payload: Any, allow: AllowList, rank: int, resolver: Resolver | None) -> list[tuple[str, np.ndarray]]:
+    """Every tensor, or this rank's part of a LocalSerializedTensor (weight_updater.py:441 @0.5.23)."""
+    out, inner_bytes = [], 0
+    if isinstance(payload, Tensor) and payload.shape and payload.shape[0] > MAX_TENSORS:
+        raise PayloadError("MemoryError", f"a payload of more than {MAX_TENSORS} tensors")
+    for name, given in payload:
+        item = given
+        if isinstance(item, standins.LocalSerializedTensor):
+            inner = _as_bytes(item.values[rank])
+            inner_bytes += len(inner)
+            if inner_bytes > MAX_INNER_BYTES:
+                raise PayloadError("MemoryError", f"inner payloads of more than {MAX_INNER_BYTES} bytes")
+            item = unpickle(inner, profile_allow=allow, rank=rank, resolver=resolver)
+        if not isinstance(item, Tensor):
+            raise AttributeError(f"{type(item).__name__!r} object has no attribute 'to'")
+        out.append((name, item.array()))
+    return out
 
 
 def _as_bytes(value: Any) -> bytes:

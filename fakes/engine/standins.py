@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import builtins
-import collections
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fakes.engine.allowlist import LOAD_FROM_BYTES, AllowList
+from fakes.engine.containers import BUILTINS, COLLECTIONS, Budget, check_codec
+from fakes.engine.pickle_limits import check_torch_file
 from fakes.engine.tensors import (
     CudaHandle,
     Dtype,
@@ -26,13 +25,21 @@ from fakes.engine.tensors import (
     TypedStorage,
     contiguous_stride,
     dtype_named,
+    integers,
     make_tensor,
 )
 
 if TYPE_CHECKING:
     from fakes.engine.payload import Resolver
 
-CONTAINER_BUDGET = 4_000_000
+MAX_HANDLE = 4096
+"""Bytes of a handle; a CUDA-IPC handle has 64, a file name at most 255."""
+
+_COPY_CHUNK = 1024
+"""Bytes that are copied for the price of one element."""
+
+MAX_GLOBALS = 10_000
+"""How many different globals one pickle may name."""
 
 
 class Function(metaclass=Sealed):
@@ -44,9 +51,9 @@ class Function(metaclass=Sealed):
         self._name = name
         self._call = call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:
         """Run it."""
-        return self._call(*args, **kwargs)
+        return self._call(*args)
 
     def __setstate__(self, state: object) -> None:
         raise PayloadError("TypeError", "a function has no state")
@@ -69,7 +76,11 @@ class Inert(metaclass=Sealed):
 class LocalSerializedTensor(metaclass=Sealed):
     """One pickle per rank (model_runner_components/weight_updater.py:451 @0.5.23)."""
 
-    values: list[bytes]
+    __slots__ = ("values",)
+    values: Any
+
+    def __setstate__(self, state: object) -> None:
+        _set_known(self, state)
 
 
 class FlattenedTensorMetadata(metaclass=Sealed):
@@ -80,23 +91,46 @@ class FlattenedTensorMetadata(metaclass=Sealed):
         self.name, self.shape, self.dtype = name, shape, dtype
         self.start_idx, self.end_idx, self.numel = start_idx, end_idx, numel
 
+    __slots__ = ("dtype", "end_idx", "name", "numel", "shape", "start_idx")
+
+    def __setstate__(self, state: object) -> None:
+        _set_known(self, state)
+
+
+def _set_known(target: Any, state: object) -> None:
+    """Take the attributes that a class has from a pickled __dict__; others would be copied for nobody."""
+    if not isinstance(state, dict):
+        raise PayloadError("TypeError", f"the state of a {type(target).__name__} must be a dict")
+    for name in type(target).__slots__:
+        if name in state:
+            setattr(target, name, state[name])
+
 
 class FlattenedTensorBucket(metaclass=Sealed):
     """The bucket object itself: a payload must hold a dict instead, so subscripting it fails as in SGLang."""
 
 
-class Parameter(metaclass=Sealed):
-    """The class argument torch.nn.Parameter; tensors do not care."""
+class ClassArgument(metaclass=Sealed):
+    """torch.Tensor, a storage class or torch.nn.Parameter: pickles name them as arguments of functions that do not
+    care here. They cannot be called."""
+
+    def __new__(cls) -> ClassArgument:
+        """TypeError."""
+        raise PayloadError("TypeError", "a payload makes no tensor by calling its class")
+
+
+class SimpleNamespace(Inert):
+    """types.SimpleNamespace: keeps nothing, no weight payload reads one."""
 
 
 @dataclass
 class Table:
-    """find(module, name) for one unpickling. `budget` is how many more elements containers may be given."""
+    """find(module, name) for one unpickling."""
 
     allow: AllowList
     rank: int
     resolver: Resolver | None
-    budget: int = CONTAINER_BUDGET
+    budget: Budget = field(default_factory=Budget)
     _made: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def find(self, module: str, name: str) -> Any:
@@ -105,6 +139,8 @@ class Table:
             raise PayloadError("RuntimeError", self.allow.refusal(module, name))
         key = (module, name)
         if key not in self._made:
+            if len(self._made) >= MAX_GLOBALS:
+                raise PayloadError("MemoryError", f"the pickle names more than {MAX_GLOBALS} globals")
             self._made[key] = self._make(module, name)
         return self._made[key]
 
@@ -117,10 +153,8 @@ class Table:
             return LocalSerializedTensor
         if module == "torch" and (dtype := dtype_named(name)) is not None:
             return dtype
-        if module == "builtins" and name in _CONTAINERS:
-            return Function(name, self._guarded(_CONTAINERS[name]))
-        if module == "collections" and name in _COLLECTIONS:
-            return Function(name, self._guarded(_COLLECTIONS[name]))
+        if (module == "builtins" and name in BUILTINS) or (module == "collections" and name in COLLECTIONS):
+            return Function(name, self.budget.function(name))
         if (module, name) in _PLAIN:
             return _PLAIN[module, name]
         method = _METHODS.get((module, name))
@@ -128,30 +162,20 @@ class Table:
             return Function(name, getattr(self, method))
         return Sealed(name, (Inert,), {"__module__": module, "__slots__": ()})
 
-    def _guarded(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            for argument in args:
-                size = argument if isinstance(argument, int) else len(argument) if hasattr(argument, "__len__") else 1
-                if make in _SIZED or not isinstance(argument, int):
-                    self.budget -= abs(size)
-            if self.budget < 0:
-                raise PayloadError("MemoryError", "the pickle builds more than a payload may hold")
-            return make(*args)
-
-        return call
-
     def new_object(self, cls: Any, *args: Any) -> Any:
         """copyreg.__newobj__."""
         if not isinstance(cls, Sealed):
-            raise PayloadError("TypeError", f"{cls!r} cannot be made by a payload")
+            raise PayloadError("TypeError", f"{type(cls).__name__!r} object cannot be made by a payload")
         made: Any = cls.__new__
         return made(cls, *args)
 
     def encode(self, text: Any, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         """_codecs.encode, as old pickles spell bytes."""
-        if not isinstance(text, str) or encoding.lower() not in ("latin1", "latin-1", "utf-8", "ascii"):
-            raise PayloadError("LookupError", f"unknown encoding: {encoding}")
-        return text.encode(encoding, "strict" if errors not in ("ignore", "replace") else errors)
+        check_codec(encoding, errors)
+        if not isinstance(text, str):
+            raise PayloadError("TypeError", f"encode() argument 1 must be str, not {type(text).__name__}")
+        self.budget.spend(len(text) // _COPY_CHUNK + 1)
+        return text.encode(encoding, errors)
 
     def rebuild_tensor(self, cls: Any, storage: Any, metadata: Any) -> Tensor:
         """torch.multiprocessing.reductions.rebuild_tensor."""
@@ -179,8 +203,9 @@ class Table:
         self, cls: Any, manager: Any, handle: Any, size: Any, dtype: Any = None
     ) -> Storage | TypedStorage:
         """A CPU storage shared by file name."""
-        nbytes = int(size) * (dtype.itemsize if isinstance(dtype, Dtype) else 1)
-        storage = Storage(self._resolver().shared(bytes(manager), bytes(handle), nbytes))
+        nbytes = _number(size) * (dtype.itemsize if isinstance(dtype, Dtype) else 1)
+        names = _handle(manager), _handle(handle)
+        storage = Storage(self._resolver().shared(*names, nbytes))
         return TypedStorage(storage, dtype) if isinstance(dtype, Dtype) else storage
 
     def rebuild_storage_fd(self, *args: Any) -> Storage:
@@ -194,6 +219,10 @@ class Table:
 
     def load_from_bytes(self, data: Any) -> Any:
         """torch.storage._load_from_bytes."""
+        if not isinstance(data, bytes | bytearray):
+            raise PayloadError("TypeError", f"a bytes-like object is required, not {type(data).__name__!r}")
+        self.budget.spend(len(data) // _COPY_CHUNK + 1)
+        check_torch_file(data)
         array, name = self._resolver().torch_storage(bytes(data))
         dtype = dtype_named(name) if name else None
         return TypedStorage(Storage(array), dtype) if dtype else Storage(array)
@@ -214,21 +243,21 @@ class Table:
     ) -> Tensor:
         """rebuild_cuda_tensor(_modified): maps the whole storage once per handle (utils/patch_torch.py:80 @0.5.23)."""
         if not isinstance(dtype, Dtype):
-            raise PayloadError("TypeError", f"{dtype!r} is not a dtype")
+            raise PayloadError("TypeError", f"{type(dtype).__name__!r} object is not a dtype")
         if not isinstance(device, int | str):
-            raise PayloadError("Exception", f"Unknown type: device_maybe_uuid={device!r}")
-        if handle is None or int(nbytes) == 0:
+            raise PayloadError("Exception", f"Unknown type: type(device_maybe_uuid)={type(device)}")
+        if handle is None or _number(nbytes) == 0:
             storage = self.rebuild_storage_empty()
         else:
-            ipc = CudaHandle(device, bytes(handle), int(nbytes), int(offset_bytes))
+            ipc = CudaHandle(device, _handle(handle), _number(nbytes), _number(offset_bytes))
             storage = Storage(self._resolver().cuda(ipc, self.rank))
-        return make_tensor(storage, dtype, int(offset), tuple(size), tuple(stride))
+        return make_tensor(storage, dtype, offset, size, stride)
 
     def _strided(self, storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
         if not isinstance(storage, TypedStorage):
             raise PayloadError("AttributeError", f"{type(storage).__name__!r} object has no attribute 'dtype'")
-        steps = tuple(stride) if stride is not None else contiguous_stride(tuple(size))
-        return make_tensor(storage.untyped, storage.dtype, int(offset), tuple(size), steps)
+        steps = stride if stride is not None else contiguous_stride(integers(size, "set_", "size"))
+        return make_tensor(storage.untyped, storage.dtype, offset, size, steps)
 
     def _resolver(self) -> Resolver:
         if self.resolver is None:
@@ -236,41 +265,28 @@ class Table:
         return self.resolver
 
 
-_SIZED: tuple[Any, ...] = (bytes, bytearray, range)
-_CONTAINERS: dict[str, Callable[..., Any]] = {
-    name: getattr(builtins, name)
-    for name in [
-        "bool",
-        "bytearray",
-        "bytes",
-        "complex",
-        "dict",
-        "float",
-        "frozenset",
-        "int",
-        "list",
-        "range",
-        "set",
-        "slice",
-        "str",
-        "tuple",
-    ]
-}
-_COLLECTIONS: dict[str, Callable[..., Any]] = {
-    "OrderedDict": collections.OrderedDict,
-    "defaultdict": lambda *args: collections.defaultdict(None, *args[1:]),
-    "deque": collections.deque,
-    "Counter": collections.Counter,
-}
+def _number(value: Any) -> int:
+    """A size in bytes."""
+    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise PayloadError("TypeError", f"{type(value).__name__!r} object is not a size in bytes")
+    return value
+
+
+def _handle(value: Any) -> bytes:
+    if not isinstance(value, bytes) or len(value) > MAX_HANDLE:
+        raise PayloadError("TypeError", f"a handle must be bytes, not {type(value).__name__!r}")
+    return value
+
+
 _PLAIN: dict[tuple[str, str], Any] = {
     ("torch", "Size"): Size,
-    ("torch", "Tensor"): Tensor,
-    ("torch", "UntypedStorage"): Storage,
-    ("torch.storage", "UntypedStorage"): Storage,
-    ("torch.storage", "_UntypedStorage"): Storage,
-    ("torch.storage", "TypedStorage"): TypedStorage,
-    ("torch.nn.parameter", "Parameter"): Parameter,
-    ("types", "SimpleNamespace"): types.SimpleNamespace,
+    ("torch", "Tensor"): ClassArgument,
+    ("torch", "UntypedStorage"): ClassArgument,
+    ("torch.storage", "UntypedStorage"): ClassArgument,
+    ("torch.storage", "_UntypedStorage"): ClassArgument,
+    ("torch.storage", "TypedStorage"): ClassArgument,
+    ("torch.nn.parameter", "Parameter"): ClassArgument,
+    ("types", "SimpleNamespace"): SimpleNamespace,
     ("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"): FlattenedTensorMetadata,
     ("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorBucket"): FlattenedTensorBucket,
 }

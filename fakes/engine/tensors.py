@@ -6,7 +6,9 @@ attributes.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,30 @@ class CudaHandle:
     offset: int
 
 
+def _fits(number: int) -> bool:
+    return number.bit_length() < 64
+
+
+def integers(value: Any, function: str, argument: str) -> tuple[int, ...]:
+    """A list or tuple of at most MAX_DIMENSIONS 64-bit integers, as `function` of torch takes it for `argument`."""
+    if not isinstance(value, tuple | list):
+        text = f"{function}(): argument '{argument}' (position 1) must be tuple of ints, not {type(value).__name__}"
+        raise PayloadError("TypeError", text)
+    if len(value) > MAX_DIMENSIONS:
+        raise PayloadError("MemoryError", f"{function}(): a tensor of more than {MAX_DIMENSIONS} dimensions")
+    for index, item in enumerate(value):
+        if not isinstance(item, int):
+            text = (
+                f"{function}(): argument '{argument}' (position 1) must be tuple of ints, "
+                f"but found element of type {type(item).__name__} at pos {index}"
+            )
+            raise PayloadError("TypeError", text)
+        if not _fits(item):
+            text = f"{function}(): argument '{argument}' failed to unpack the object at pos {index + 1} with error "
+            raise PayloadError("TypeError", f'{text}"Overflow when unpacking long long"')
+    return tuple(value)
+
+
 class Sealed(type):
     """A class whose attributes a pickle cannot set."""
 
@@ -46,10 +72,27 @@ class Sealed(type):
         raise PayloadError("AttributeError", f"cannot delete {name!r} of {cls.__name__}")
 
 
+MAX_DIMENSIONS = 64
+"""Of a tensor here; numpy's own limit."""
+
+
 class Size(tuple[int, ...], metaclass=Sealed):
-    """torch.Size."""
+    """torch.Size. TypeError and ValueError as torch's for what is no integer, or none of 64 bits."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
+        """From an iterable of at most MAX_DIMENSIONS integers."""
+        items = tuple(itertools.islice(sizes, MAX_DIMENSIONS + 1))
+        for index, item in enumerate(items):
+            if not isinstance(item, int):
+                text = f"torch.Size() takes an iterable of 'int' (item {index} is '{type(item).__name__}')"
+                raise PayloadError("TypeError", text)
+            if not _fits(item):
+                raise PayloadError("ValueError", "Overflow when unpacking long long")
+        if len(items) > MAX_DIMENSIONS:
+            raise PayloadError("MemoryError", f"a torch.Size of more than {MAX_DIMENSIONS} dimensions")
+        return super().__new__(cls, items)
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
@@ -243,10 +286,17 @@ class Tensor(metaclass=Sealed):
 
     def reshape(self, shape: Any) -> Tensor:
         """tensor.reshape(shape) of a contiguous tensor."""
-        want = tuple(shape)
+        want = given = (shape,) if isinstance(shape, int) else integers(shape, "reshape", "shape")
         have = math.prod(self.shape)
-        if math.prod(want) != have or any(dim < 0 for dim in want):
-            raise RuntimeError(f"shape '{list(want)}' is invalid for input of size {have}")
+        for index, size in enumerate(given):
+            if size < -1:
+                raise RuntimeError(f"invalid shape dimension {size} at index {index} of shape {list(given)}")
+        if given.count(-1) > 1:
+            raise RuntimeError("only one dimension can be inferred")
+        if -1 in given and (rest := -math.prod(given)) and not have % rest:
+            want = tuple(have // rest if size == -1 else size for size in given)
+        if -1 in want or math.prod(want) != have:
+            raise RuntimeError(f"shape '{list(given)}' is invalid for input of size {have}")
         return Tensor(self.storage, self.dtype, self.offset, want, contiguous_stride(want))
 
 
@@ -259,11 +309,20 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
-def make_tensor(storage: Storage, dtype: Dtype, offset: int, shape: Any, stride: Any) -> Tensor:
+def make_tensor(storage: Storage, dtype: Dtype, offset: Any, shape: Any, stride: Any) -> Tensor:
     """torch._utils._rebuild_tensor: RuntimeError as torch's when the view leaves the storage."""
-    sizes, steps = tuple(int(n) for n in shape), tuple(int(n) for n in stride)
-    if len(sizes) != len(steps) or any(n < 0 for n in (*sizes, *steps)) or offset < 0:
-        raise PayloadError("RuntimeError", f"sizes {list(sizes)} and strides {list(steps)} do not describe a tensor")
+    sizes, steps = integers(shape, "set_", "size"), integers(stride, "set_", "stride")
+    if not isinstance(offset, int) or not _fits(offset):
+        raise PayloadError("TypeError", "set_() received an invalid combination of arguments")
+    if len(sizes) != len(steps):
+        raise PayloadError("RuntimeError", f"unequal size length ({len(sizes)}) and stride length ({len(steps)})")
+    if offset < 0:
+        raise PayloadError("RuntimeError", f"Tensor: invalid storage offset {offset}")
+    if any(n < 0 for n in sizes):
+        raise PayloadError("RuntimeError", "numel: integer multiplication overflow")
+    if any(n < 0 for n in steps):
+        text = f"Storage size calculation overflowed with sizes={list(sizes)} and strides={list(steps)}"
+        raise PayloadError("RuntimeError", text)
     if 0 not in sizes:
         last = offset + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
         need = (last + 1) * dtype.itemsize

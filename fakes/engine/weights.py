@@ -15,6 +15,10 @@ from fakes.tiny import NUMPY_DTYPES
 __all__ = ["LoadError", "RankWeights", "get_weights_by_name"]
 
 
+MAX_ROUTES = 100_000
+"""How many names a rank remembers the way of."""
+
+
 class RankWeights:
     """One rank's device parameters.
 
@@ -72,7 +76,9 @@ class RankWeights:
         """
         applied = []
         for name, tensor in named:
-            if not isinstance(name, str) or name not in self.params:
+            if not isinstance(name, str):
+                raise LoadError("KeyError", repr(name) if isinstance(name, int | float | None) else type(name).__name__)
+            if name not in self.params:
                 raise LoadError("KeyError", repr(name))
             default_load(self.params[name], tensor)
             self._touch(name)
@@ -139,13 +145,16 @@ class RankWeights:
         if not isinstance(name, str):
             raise not_a_name(name, self.config["model_type"])
         if name not in self._routes:
-            self._routes[name] = route(
+            found = route(
                 name,
                 kind=self.config["model_type"],
                 tied=self.tied,
                 layers=int(self.config["num_hidden_layers"]),
                 params=self.params,
             )
+            if len(self._routes) >= MAX_ROUTES:
+                return found
+            self._routes[name] = found
         return self._routes[name]
 
     def _touch(self, name: str) -> None:

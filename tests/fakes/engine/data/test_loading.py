@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fakes.engine.loading import LoadError
+from fakes.engine.weights import RankWeights
+from fakes.tiny import tiny_config
 from tests.fakes.engine.data.recorded import ranks_of, run_id, runs, tensors_of
 
 RUNS = runs("loads.json.xz")
@@ -54,3 +56,32 @@ def test_only_qwen3_refuses_a_fused_name(run):
     with pytest.raises(LoadError) as error:
         rank.load([("model.layers.0.self_attn.qkv_proj.weight", np.zeros((128, 64), np.float32))])
     assert (error.value.type, error.value.message) == ("KeyError", "'model.layers.0.self_attn.qkqkv_proj.weight'")
+
+
+@pytest.mark.parametrize("name", ["mlp.gate_proj", "self_attn.o_proj", "mlp.down_proj"])
+def test_a_short_tensor_of_endless_width_is_not_padded(name):
+    """A view of one element, 2**40 wide: on a GPU short inputs are padded, which would take a terabyte."""
+    config = tiny_config("llama", False)
+    rank = RankWeights(config, 0, 1, "float32", device="cuda")
+    one = np.zeros((), np.float32)
+    short = np.broadcast_to(one, (1, 2**40) if name.endswith("gate_proj") else (2**40, 1))
+    with pytest.raises(LoadError) as error:
+        rank.load([(f"model.layers.0.{name}.weight", short)])
+    assert error.value.type == "AssertionError"
+
+
+@pytest.mark.parametrize(("name", "message"), [(5, "5"), (None, "None"), ((1,), "tuple"), ("x", "'x'")])
+def test_a_direct_load_names_what_it_does_not_know(name, message):
+    rank = RankWeights(tiny_config("llama", False), 0, 1, "float32")
+    with pytest.raises(LoadError) as error:
+        rank.load_direct([(name, np.zeros(1))])
+    assert (error.value.type, error.value.message) == ("KeyError", message)
+
+
+def test_the_ways_of_names_that_are_not_remembered_are_found_all_the_same(monkeypatch):
+    monkeypatch.setattr("fakes.engine.weights.MAX_ROUTES", 1)
+    rank = RankWeights(tiny_config("llama", False), 0, 1, "float32")
+    norm = np.full(64, 2, np.float32)
+    for _ in range(2):
+        assert rank.load([("nobody", norm), ("model.norm.weight", norm)]) == ["model.norm.weight"]
+    assert len(rank._routes) == 1
