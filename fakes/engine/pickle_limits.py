@@ -64,11 +64,13 @@ def check_limits(data: bytes) -> int:
             end = data.find(b"\n", position)
             if opcode in _TWO_LINES and end >= 0:
                 end = data.find(b"\n", end + 1)
-            position = end + 1 if end >= 0 else size
+            if end < 0:
+                return at
+            position = end + 1
         else:
             start += _LENGTH_BYTES[width]
             position = start + int.from_bytes(data[at:start], "little")
-        if position > size:  # cut off; what names its own length is not even shown it, or C would allocate that much
+        if position > size:  # cut off; of what names its own length not even that is shown, or C would allocate it
             return at if opcode in _COUNTED else size
         if not handle(machine, data, start, position):
             return position
@@ -283,10 +285,10 @@ def _instance(machine: _Machine, data: bytes, start: int, end: int) -> bool:
 
 def _text_index(data: bytes, start: int, end: int) -> int:
     """The decimal index of GET and PUT. C also takes signs, spaces and underscores; no pickler writes them."""
-    text = data[start:end]
-    digits = text[:-1]
-    if not text.endswith(b"\n") or not digits.isdigit():
-        raise PayloadError("ValueError", f"invalid literal for int() with base 10: {digits[:40]!r}")
+    digits = data[start : end - 1]
+    if not digits.isdigit():
+        shown = data[start : min(end, start + 40)].decode("latin-1")
+        raise PayloadError("ValueError", f"invalid literal for int() with base 10: {shown!r}")
     return int(digits.lstrip(b"0")[:20] or b"0")
 
 
