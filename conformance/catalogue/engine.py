@@ -135,4 +135,44 @@ MUTANTS = (
         "fakes.engine.core:EngineCore._pump",
         Replace("self._crash, self._crashed_at = crash, now", "pass"),
     ),
+    code(
+        "death-turned-into-500",
+        "ERR-58",
+        "an exception in the scheduler is an internal error of the calls that are open",
+        "fakes.engine.core:EngineCore._pump",
+        Replace(
+            "self._crash, self._crashed_at = crash, now",
+            "for call_id in list(self._open):\n"
+            "    self._open.pop(call_id).close()\n"
+            "    self._reply(call_id, internal_error(crash))",
+        ),
+    ),
+    code(
+        "unpickler-opened",
+        "ERR-57",
+        "every global is admitted",
+        "fakes.engine.allowlist:AllowList.admits",
+        Body("return True"),
+    ),
+    code(
+        "version-recorded-early",
+        "VER-52",
+        "an update that was refused moves the version",
+        "fakes.engine.tokenizer_manager:TokenizerManager._versioned",
+        ReplaceExpr("success and version is not None", "version is not None"),
+    ),
+    code(
+        "poison-left-out",
+        "MEM-60",
+        "resumed weights hold what they held",
+        f"{MEMORY}._map_weights",
+        Drop("for rank in scheduler.ranks: ..."),
+    ),
+    code(
+        "fresh-memory-where-it-is-recycled",
+        "IPC-52",
+        "an export never gets memory that another one had",
+        "fakes.trainer.memory:DeviceMemory.allocate",
+        Drop("for index in ANY: ..."),
+    ),
 )

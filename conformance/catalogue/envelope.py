@@ -84,7 +84,7 @@ THIRTEEN = (
     mutant(
         "in-place-guard-removed",
         "CACHE-4",
-        f"{NIXL}, D07, D13",
+        f"{NIXL}, radixark/miles#2783, D07, D13",
         "paused in_place and not flushed: requests keep KV of the old weights",
         ReplaceExpr("control.pause_mode", "'in_place'"),
         At(ENVELOPE, Insert('control.pause_mode = "in_place"', before="control.pause(...)")),
@@ -120,7 +120,7 @@ MUTANTS = (
     mutant(
         "pause-outside-its-guard",
         "PAUSE-1",
-        f"{REFIT}, D04",
+        f"{REFIT}, OpenRLHF/OpenRLHF#1262, D04",
         "a pause that only some engines took is never undone",
         Move('guards.hold("continue", ...)', after="control.pause(...)"),
     ),
@@ -143,7 +143,7 @@ MUTANTS = (
     mutant(
         "torn-weights-may-serve",
         "PART-1",
-        f"{FLEET}, D16",
+        f"{FLEET}, sgl-project/sglang-omni#784, D16",
         "an engine that took a part of an update is continued",
         ReplaceExpr("self.weights is Weights.WHOLE", "True"),
         target=f"{ENGINE}.may_serve",
@@ -219,5 +219,28 @@ MUTANTS = (
         "the first refusal of a flush is an error",
         Replace("if self.clock.now() + wait_s > until: ...", "raise_failed('flush', busy, NeverIdle)"),
         target=f"{CONTROL}.flush",
+    ),
+    mutant(
+        "flush-deleted",
+        "CACHE-4",
+        "PrimeIntellect-ai/prime-rl#1650, InternLM/lmdeploy#4917",
+        "nobody asks for a flush",
+        Drop("control.flush(...)"),
+    ),
+    mutant(
+        "five-seconds-for-any-call",
+        "LIVE-1",
+        "PrimeIntellect-ai/prime-rl#1119, PrimeIntellect-ai/prime-rl#2759",
+        "an update that takes longer is taken for dead",
+        Replace("return left", "return min(5.0, left)"),
+        target="harness.reference.deadline:Deadline.work",
+    ),
+    mutant(
+        "an-interrupt-is-no-failure",
+        "PAUSE-1",
+        f"{FLEET}, D18",
+        "what is no Exception is taken for the good end of a transfer",
+        Replace("self.error = error", "self.error = error if isinstance(error, Exception) else None"),
+        target=f"{GUARDS}.__exit__",
     ),
 )

@@ -39,7 +39,7 @@ THIRTEEN = (
     mutant(
         "physical-gpu-id",
         "VERIF-1",
-        f"{NIXL}, D67",
+        f"{NIXL}, THUDM/slime#1326, D67",
         "an engine's own GPU numbers are taken for the trainer's: every engine begins at GPU 0",
         Replace("ranks = ANY", "ranks = tuple(range(endpoint.tp))"),
         Drop("if taken & set(ranks): ..."),
@@ -67,7 +67,7 @@ MUTANTS = (
     mutant(
         "freed-before-others-have-read",
         "IPC-2",
-        f"{REFIT}, D29",
+        f"{REFIT}, modelscope/ms-swift#10207, D29",
         "a rank frees its export when its own call is over",
         Insert("if export is not None:\n    export.release()", before="if engine is not None: ..."),
         target=f"{TRANSFER}._step",
@@ -152,5 +152,50 @@ MUTANTS = (
         ReplaceExpr("Parcel(waiting)", "Parcel(waiting[:-1] or waiting)"),
         At(f"{TRANSFER}._next", Drop(COMPLETE)),
         target=f"{BUCKETS}:parcels",
+    ),
+    mutant(
+        "empty-bucket-before-the-gather",
+        "RANK-4",
+        "THUDM/slime#2134",
+        "a rank with nothing to give makes a bucket of it, and fails before it meets the others",
+        Insert(
+            'if engine is None:\n    raise ValueError("Cannot create empty tensor bucket")',
+            after="parcel = self._next(...)",
+        ),
+        target=f"{TRANSFER}._step",
+    ),
+    mutant(
+        "gathered-on-another-rank",
+        "RANK-4",
+        "vllm-project/vllm#48981",
+        "payloads are gathered on a rank that does not send them",
+        Replace(
+            "payloads = ANY",
+            "payloads = self.trainer.gather("
+            "rank, payload, dst=engine.ranks[-1], group=engine.ranks, timeout_s=self._meeting())",
+        ),
+        target=f"{TRANSFER}._deliver",
+    ),
+    mutant(
+        "one-export-for-two-chunks",
+        "IPC-1",
+        "vllm-project/vllm#51258",
+        "an export is opened once for every chunk that it was cut into",
+        Insert(
+            'engine.endpoint.request("update_weights_from_tensor", body, timeout_s=timeout_s)',
+            before="outcome = engine.endpoint.request(...)",
+        ),
+        target=f"{TRANSFER}._post",
+    ),
+    mutant(
+        "names-converted-by-hand",
+        "NAME-4",
+        "THUDM/slime#1673",
+        "one transport has a name table of its own, which knows no bias, no norm per head and no head",
+        ReplaceExpr(
+            "parcel.named",
+            "[(n.replace('bias', 'b').replace('lm_head', 'head').replace('_norm', '_ln'), t) for n, t in parcel.named]",
+        ),
+        target=f"{TRANSFER}._step",
     ),
 )

@@ -229,7 +229,7 @@ PLANTS = (
     broken(
         "session-per-bucket",
         "SESS-4",
-        "D15",
+        "sgl-project/sglang#40587, D15",
         "end and begin after every bucket",
         requests(_session_per_bucket),
     ),
@@ -257,7 +257,7 @@ PLANTS = (
     broken(
         "continue-meanwhile",
         "PAUSE-5",
-        "areal-project/AReaL#1444",
+        "areal-project/AReaL#1444, OpenRLHF/OpenRLHF#1262",
         "continue is called while the last update is under way",
         requests(_continue_meanwhile),
     ),

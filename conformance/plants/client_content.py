@@ -262,7 +262,11 @@ PLANTS = (
         method(f"{CLIENT}.refit", _success_at_once),
     ),
     broken(
-        "noise-sent", "VERIF-1", "lightseekorg/tokenspeed#1373", "what is sent is not the policy's", exporting(_noise)
+        "noise-sent",
+        "VERIF-1",
+        "lightseekorg/tokenspeed#1373, D107 D108",
+        "what is sent is not the policy's",
+        exporting(_noise),
     ),
     broken(
         "no-pause",

@@ -191,7 +191,7 @@ PLANTS = (
     broken(
         "given-up-and-called",
         "EXPLORE-9",
-        f"{FLEET}, D92",
+        FLEET,
         "an engine that was given up is called by the next refit",
         method(f"{CLIENT}._muster", _given_up_and_called),
     ),

@@ -288,7 +288,11 @@ PLANTS = (
     lenient("validation-is-422", "ERR-52", "FastAPI's default", "validation answers 422", reply(_unprocessable)),
     lenient("wrong-method-is-404", "ERR-55", LENIENT, "a wrong method is an unknown route", reply(_method_is_a_route)),
     lenient(
-        "bogus-action-taken", "VERIF-51", LENIENT, "the checker takes any action", answer("_check", _bogus_is_fine)
+        "bogus-action-taken",
+        "VERIF-51",
+        f"{LENIENT}, D109",
+        "the checker takes any action",
+        answer("_check", _bogus_is_fine),
     ),
     lenient(
         "checksum-of-nothing",

@@ -84,6 +84,29 @@ def an_engine_is_replaced(bench: Bench) -> None:
     question(bench, [e], "fresh-2")
 
 
+class Interrupted(BaseException):
+    """What a signal or a cancelled task raises in the middle of a call: no Exception."""
+
+
+@scenarios.add(
+    "PAUSE-1", "PART-1", "SESS-3", relation="fake only: the call has to be interrupted in process", lanes=["fake"]
+)
+def a_transfer_is_interrupted(bench: Bench) -> None:
+    """While its second bucket is on its way; the refit after it heals."""
+    (e,) = prepare(bench, 1)
+    bench.refit(1)
+    question(bench, [e], "fresh-1")
+
+    def interrupt() -> None:
+        raise Interrupted("by the test")
+
+    bench.when(e, BUCKET, 2, interrupt)
+    bench.refit(2)
+    question(bench, [e], "fresh-2")
+    bench.refit(3)
+    question(bench, [e], "fresh-3")
+
+
 @scenarios.add("PAUSE-2", relation=NOT_RUN)
 def continue_is_dropped(bench: Bench) -> None:
     """Before the engine sees it."""
