@@ -128,7 +128,14 @@ class EngineCore:
         return self._next_id
 
     def _to_tokenizer(self, op: str, payload: Any) -> None:
-        self._tm.receive(op, payload)
+        """What the tokenizer manager's receive loop raises ends its process (print_exception_wrapper,
+        managers/tokenizer_manager.py:4034@0.5.23)."""
+        try:
+            self._tm.receive(op, payload)
+        except TokenizerCrash:
+            raise
+        except Exception as error:
+            raise TokenizerCrash(type(error).__name__, str(error), alive=True) from error
 
     def _to_scheduler(self, op: str, obj: dict[str, Any]) -> None:
         self.scheduler.inbox.append((op, obj))
@@ -147,10 +154,10 @@ class EngineCore:
             if self._crash is None:
                 try:
                     ran = scheduler.run(now) or ran
-                except Crash as crash:
-                    self._crash, self._crashed_at = crash, now
-                    raised = crash.raised
-                    scheduler.observe("raise", rank=crash.rank, type=raised.type, message=raised.message)
+                except Exception as error:
+                    self._crash, self._crashed_at = _as_crash(error), now
+                    raised = self._crash.raised
+                    scheduler.observe("raise", rank=self._crash.rank, type=raised.type, message=raised.message)
                     ran = True
             if not ran and not loop.ready:
                 return
@@ -204,7 +211,7 @@ class EngineCore:
         except ValueError as refused:
             raised = Raised("ValueError", str(refused))
             answer = Answer(400, {"error": {"message": str(refused)}}, value=raised)
-        except (AttributeError, IndexError, TypeError) as broken:  # a /generate body that Python itself trips over
+        except Exception as broken:  # a body that Python itself trips over: Starlette answers for the endpoint
             answer = internal_error(broken)
         if answer is not None:
             self._reply(call.id, answer)
@@ -315,6 +322,11 @@ class EngineCore:
             self._reply(call_id, answer)
 
         task.add_callback(finished)
+
+
+def _as_crash(error: Exception) -> Crash:
+    """What a scheduler raised. An exception that nobody foresaw kills it like any other: SGLang catches none."""
+    return error if isinstance(error, Crash) else Crash(type(error).__name__, str(error))
 
 
 __all__ = ["EngineCore", "Observed"]

@@ -115,7 +115,7 @@ class Task(Future[T]):
                 future = self._coro.send(None)
         except StopIteration as stop:
             self.set_result(stop.value)
-        except BaseException as error:
+        except (Exception, Cancelled) as error:
             self.set_exception(error)
         else:
             self._waits_on = future
