@@ -42,6 +42,6 @@ def decide(
         return "allowed"
     if not bearer:
         return "unauthorised"
-    if not bearer.isascii():
+    if not (bearer.isascii() and expected.isascii()):
         return "broken"
     return "allowed" if secrets.compare_digest(bearer, expected) else "unauthorised"

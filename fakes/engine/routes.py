@@ -48,6 +48,9 @@ _HEALTH = (505, 646, 654, 662, 669, 699, 705, 721)
 _DEPRECATED = (610, 761, 776, 791, 798, 0, 0, 0)
 
 _ROWS: tuple[_Row, ...] = (
+    _Row(
+        "/", ("GET", "HEAD"), "root", "sglang_root", "normal", None, (1725, 1946, 1966, 1978, 1991, 2029, 2057, 2124),
+    ),
     _Row("/health", _GET, "health", "health_generate", "normal", None, _HEALTH),
     _Row("/health_generate", _GET, "health_generate", "health_generate", "normal", None, _HEALTH),
     _Row("/ready", _GET, "ready", "ready", "normal", None, (0, 0, 0, 0, 662, 692, 698, 714)),

@@ -19,7 +19,16 @@ from typing import Any, NoReturn
 FDS = 3
 """With every order: the reading end of the parent's pipe, and the writing ends of the ready and of the ended pipe."""
 
-WARM = ("fakes.engine.core", "fakes.tiny", "fakes.trainer.torch_wire", "fakes.trainer.shm", "numpy", "psutil")
+WARM = (
+    "fakes.fronts.launch_server",
+    "fakes.fronts.exchange",
+    "fakes.engine.core",
+    "fakes.tiny",
+    "fakes.trainer.torch_wire",
+    "fakes.trainer.shm",
+    "numpy",
+    "psutil",
+)
 
 
 def main(argv: list[str]) -> int:
@@ -107,8 +116,6 @@ def _warm() -> None:
     import importlib
 
     import uvicorn
-
-    from fakes.fronts import launch_server  # noqa: F401
 
     config = uvicorn.Config(lambda: None, lifespan="off", ws="none", log_config=None)
     config.load()

@@ -1,8 +1,8 @@
-"""The HTTP front: one engine core behind uvicorn, in real time times a scale.
+"""The HTTP front: one engine core behind FastAPI and uvicorn, in real time times a scale.
 
 Every request goes to the core as it came (method, path, query, raw body, bearer); status and body come from the core.
-So there is no framework between: an ASGI function is all that is needed, and it starts in half the time.
-`Die` kills the process tree for real: callers see a dropped connection, then refused connects.
+`Freeze` stops the process's event loop for real, and `Die` kills the process tree: callers hang, then see a dropped
+connection, then refused connects.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import select
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from fakes.engine.protocol import Call, Die, Done, EngineConfig, OpenPayload, ReadDisk, Reply, Tick
+from fakes.engine.auth import Decision, decide
+from fakes.engine.profiles import profile as profile_of
+from fakes.engine.protocol import Die, Done, EngineConfig, OpenPayload, ReadDisk, Tick
+from fakes.engine.routes import Route
+from fakes.engine.routes import routes as routes_of
+from fakes.fronts.app import Application, application
+from fakes.fronts.exchange import answer
 from fakes.fronts.io import Performer, Resolver
 from fakes.fronts.shell import Core, Shell
 from fakes.trace import TraceWriter
 from fakes.transport.peers import Later, NoPeers, Transport
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
 
-_MEDIA = {"json": b"application/json", "text": b"text/plain; charset=utf-8"}
-
-
-class TooLarge(Exception):
-    """A request body over the limit."""
+SETTLE_TURNS = 20
+"""Turns of the event loop that a reply takes from the core to its socket, and some more."""
 
 
 class ThreadedPerformer(Performer):
@@ -58,29 +58,11 @@ def _torch_resolver() -> Resolver:
     return TorchResolver()
 
 
-class HttpCall:
-    """One open request: what the core says of it, in order."""
-
-    def __init__(self) -> None:
-        self.said: asyncio.Queue[Reply | bytes] = asyncio.Queue()
-
-    def reply(self, reply: Reply) -> None:
-        """The last word."""
-        self.said.put_nowait(reply)
-
-    def token(self, chunk: Any) -> None:
-        """One server-sent event."""
-        self.said.put_nowait(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
-
-    def drop(self, why: str) -> None:
-        """The process is about to be killed; nothing is left to say."""
-
-
 class HttpFront:
-    """The ASGI application of one engine. Create it before the event loop runs; `start()` inside the loop.
+    """One engine over HTTP. Create it before the event loop runs; `start()` inside the loop.
 
     `scale` is real seconds per second of the core; `epoch` is the CLOCK_MONOTONIC value at the core's time 0.
-    `on_death` replaces the kill (tests).
+    `routes` are those of the profile unless another core has its own. `on_death` replaces the kill (tests).
     """
 
     def __init__(
@@ -97,13 +79,19 @@ class HttpFront:
         transport: Transport | None = None,
         max_body: int = 256 << 20,
         on_death: Callable[[Die], None] | None = None,
+        routes: Mapping[str, Route] | None = None,
     ) -> None:
         self.scale = scale
         self.epoch = time.monotonic() if epoch is None else epoch
         self.max_body = max_body
+        self.config = config
+        self.profile = profile_of(config.profile)
+        self.routes = routes_of(self.profile) if routes is None else routes
+        self.parent_fd: int | None = None
         self._ids = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._holding: asyncio.Task[None] | None = None
         self.shell = Shell(
             core,
             name=name,
@@ -117,6 +105,7 @@ class HttpFront:
         )
         self.shell.on_die = on_death or _die
         self.shell.on_fact = _log
+        self.shell.on_freeze = self._freeze
 
     def now(self) -> float:
         """The core's time, in its seconds."""
@@ -127,65 +116,16 @@ class HttpFront:
         self._loop = asyncio.get_running_loop()
         self._arm()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """ASGI."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"this server speaks HTTP only, not {scope['type']}")
-        try:
-            body = await self._body(receive)
-        except TooLarge as error:
-            await _respond(send, 413, msgspec.json.encode({"detail": str(error)}), b"application/json")
-            return
-        opened = HttpCall()
-        call = Call(
-            id=next(self._ids),
-            path=scope["path"],
-            method=scope["method"],
-            body=body or None,
-            query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
-            bearer=_bearer(scope["headers"]),
-        )
-        self.shell.call(call, opened)
-        await self._answer(call, opened, receive, send)
+    def application(self) -> FastAPI:
+        """The ASGI application."""
 
-    async def _answer(self, call: Call, opened: HttpCall, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(_disconnected(receive))
-        streaming = False
-        try:
-            while True:
-                said = asyncio.ensure_future(opened.said.get())
-                await asyncio.wait({said, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not said.done():
-                    said.cancel()
-                    self.shell.cancel(call.id)
-                    return
-                word = said.result()
-                if isinstance(word, bytes):
-                    if not streaming:
-                        streaming = True
-                        await _open_stream(send)
-                    await send({"type": "http.response.body", "body": word, "more_body": True})
-                elif streaming:
-                    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
-                    return
-                else:
-                    await _respond(send, word.status, *_payload(word))
-                    return
-        finally:
-            gone.cancel()
+        async def answered(request: Request) -> Application:
+            return await answer(request, self.shell, lambda: next(self._ids), self.max_body)
 
-    async def _body(self, receive: Receive) -> bytes:
-        parts: list[bytes] = []
-        total = 0
-        while True:
-            message = await receive()
-            part = message.get("body", b"")
-            total += len(part)
-            if total > self.max_body:
-                raise TooLarge(f"the request body is larger than {self.max_body} bytes")
-            parts.append(part)
-            if not message.get("more_body"):
-                return b"".join(parts)
+        def decided(method: str, path: str, bearer: str | None) -> Decision:
+            return decide(self.profile, self.config, self.routes, method, path, bearer)
+
+        return application(self.profile, self.routes, answered, decided)
 
     # Time.
 
@@ -210,43 +150,24 @@ class HttpFront:
         else:
             self._arm()
 
+    def _freeze(self, until: float) -> None:
+        self._holding = asyncio.ensure_future(self._hold(until))
 
-def _bearer(headers: list[tuple[bytes, bytes]]) -> str | None:
-    for name, value in headers:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return value[7:].decode("latin-1")
-    return None
-
-
-def _payload(reply: Reply) -> tuple[bytes, bytes | None]:
-    if reply.media == "empty":
-        return b"", None
-    body = str(reply.body).encode() if reply.media == "text" else msgspec.json.encode(reply.body, enc_hook=str)
-    return body, _MEDIA[reply.media]
-
-
-async def _respond(send: Send, status: int, body: bytes, media: bytes | None) -> None:
-    headers = [(b"content-length", str(len(body)).encode())]
-    if media is not None:
-        headers.append((b"content-type", media))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _open_stream(send: Send) -> None:
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def _hold(self, until: float) -> None:
+        """Sleep on the event loop, as SGLang's SIGQUIT handler does; what was said before still goes out."""
+        for _ in range(SETTLE_TURNS):
+            await asyncio.sleep(0)
+        watched = [] if self.parent_fd is None else [self.parent_fd]
+        while (left := (until - self.now()) * self.scale) > 0:
+            if select.select(watched, [], [], left)[0]:
+                end_if_orphaned(watched[0])
 
 
 def _log(name: str, data: dict[str, Any]) -> None:
     """What SGLang's log says of a scheduler's exception (managers/scheduler.py:6372@0.5.23), without the traceback."""
     if name == "raise":
-        print(f"Scheduler hit an exception: {data.get('type')}: {data.get('message')}", file=sys.stderr, flush=True)  # noqa: T201
+        text = f"Scheduler hit an exception: {data.get('type')}: {data.get('message')}"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  # a server's log
 
 
 def _die(died: Die) -> None:
@@ -254,50 +175,61 @@ def _die(died: Die) -> None:
     from fakes.fronts.caller import kill_this_process_tree
 
     text = "SIGQUIT received. It usually means one child failed."
-    print(f"{text} rank {died.rank}: {died.error.type}: {died.error.message}", file=sys.stderr, flush=True)  # noqa: T201
+    text = f"{text} rank {died.rank}: {died.error.type}: {died.error.message}"
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  # a server's log
     kill_this_process_tree()
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet. OSError when the address cannot be bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, or asyncio leaves Nagle's algorithm on and every reply takes 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def serve(
     front: HttpFront,
-    host: str,
-    port: int,
+    bound: socket.socket,
     *,
     log_level: str = "info",
     ready: Callable[[int], None] = lambda port: None,
     parent_fd: int | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or the engine's death. `ready(port)` is called when connects succeed.
+    """Serve on a bound socket until SIGTERM, SIGINT or the engine's death. `ready(port)`: connects succeed from now on.
 
-    `parent_fd` is the reading end of a pipe: when its last writer is gone, so is this process. OSError when the address
-    cannot be bound.
+    `parent_fd` is the reading end of a pipe: when its last writer is gone, so is this process.
     """
     import uvicorn
 
-    # With its protocol named, or asyncio leaves Nagle's algorithm on and every reply takes 40 ms.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
     config = uvicorn.Config(
-        front, log_level=log_level, lifespan="off", timeout_keep_alive=5, timeout_graceful_shutdown=2, ws="none"
-    )
+        front.application(), log_level=log_level, lifespan="off", timeout_keep_alive=5, timeout_graceful_shutdown=2,
+        ws="none",
+    )  # fmt: skip
+    front.parent_fd = parent_fd
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            ready(listener.getsockname()[1])
+            ready(bound.getsockname()[1])
 
     async def main() -> None:
         front.start()
         if parent_fd is not None:
-            asyncio.get_running_loop().add_reader(parent_fd, _orphaned, parent_fd)
-        await Announcing(config).serve(sockets=[listener])
+            asyncio.get_running_loop().add_reader(parent_fd, end_if_orphaned, parent_fd)
+        await Announcing(config).serve(sockets=[bound])
 
     asyncio.run(main())
 
 
-def _orphaned(parent_fd: int) -> None:
+def end_if_orphaned(parent_fd: int) -> None:
+    """End this process tree when nobody holds the other end of the pipe."""
     if not os.read(parent_fd, 1):
         from fakes.fronts.caller import kill_this_process_tree
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +26,11 @@ OPTIONS_FILE = Path(__file__).with_name("launch_options.json")
 _NEIGHBOURS = {"miles": ("0.5.19", "0.5.20", "0.5.21")}
 
 _DTYPES = {"bfloat16": "bfloat16", "float32": "float32", "float": "float32"}
+
+DEFAULT_CORE = "fakes.engine.core:EngineCore"
+
+MAX_SCALE = 100
+"""Real seconds per second; more would be a server that seems to hang."""
 
 HEALTH_VARIABLE = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
 
@@ -64,18 +70,24 @@ class LaunchArgs(argparse.Namespace):
 
 
 class _Parser(argparse.ArgumentParser):
+    """Says one line: SGLang prints its usage of 500 options before it."""
+
+    code = 2
+    """argparse's, and so SGLang's."""
+
     def error(self, message: str) -> NoReturn:
-        """One line and exit 2: SGLang prints its usage of 500 options before it."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        """One line and the exit code."""
+        self.exit(self.code, f"{self.prog}: error: {message}\n")
+
+
+class _OwnParser(_Parser):
+    code = 4
 
 
 def parse(argv: Sequence[str], prog: str = "launch_server") -> LaunchArgs:
-    """Parse a command line; SystemExit(2) with one line for what SGLang would refuse."""
-    ours = _own_parser(prog)
-    args, rest = ours.parse_known_args(argv, namespace=LaunchArgs())
+    """Parse a command line; SystemExit with one line, 2 for what SGLang would refuse, 4 for an option of our own."""
+    args, rest = _own_parser(prog).parse_known_args(argv, namespace=LaunchArgs())
     args.given = vars(_sglang_parser(prog, args.fake_version).parse_args(rest))
-    if args.time_scale <= 0:
-        ours.error("argument --time-scale: must be greater than 0")
     return args
 
 
@@ -103,22 +115,52 @@ def engine_config(args: LaunchArgs, model_dtype: str | None) -> EngineConfig:
     return EngineConfig(**fields)
 
 
+def _scale(text: str) -> float:
+    value = _finite(text)
+    if not 0 < value <= MAX_SCALE:
+        raise argparse.ArgumentTypeError(f"must be greater than 0 and at most {MAX_SCALE}, not {text}")
+    return value
+
+
+def _finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
+    return value
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be {least} or more, not {text}")
+        return value
+
+    return whole
+
+
 def _own_parser(prog: str) -> _Parser:
-    parser = _Parser(prog=prog, allow_abbrev=False, add_help=False)
+    parser = _OwnParser(prog=prog, allow_abbrev=False, add_help=False)
     add = parser.add_argument
     add("--fake-version", choices=list(PROFILES), default="0.5.23", help="which SGLang to be")
-    add("--time-scale", type=float, default=1.0, help="real seconds per second of every duration (death, health, ...)")
+    add("--time-scale", type=_scale, default=1.0, help="real seconds per second of every duration (death, health, ...)")
     add("--trace", type=Path, help="append the core's facts to this JSON-lines file")
     add("--engine-name", default="e0", help="the engine's name in the trace")
-    add("--incarnation", type=int, default=0, help="the engine's incarnation in the trace")
-    add("--epoch", type=float, help="CLOCK_MONOTONIC at time 0 of the trace; default: the start of this process")
+    add("--incarnation", type=_at_least(0), default=0, help="the engine's incarnation in the trace")
+    add("--epoch", type=_finite, help="CLOCK_MONOTONIC at time 0 of the trace; default: the start of this process")
     add("--port-file", type=Path, help="write the chosen port to this file when ready")
-    add("--max-body-mb", type=int, default=256, help="larger request bodies are refused with 413")
-    add("--core", default="fakes.engine.core:EngineCore", help="module:factory of another engine core")
+    add("--max-body-mb", type=_at_least(1), default=256, help="larger request bodies are refused with 413")
+    add("--core", default=DEFAULT_CORE, help="module:factory of another engine core")
     add("--checker-cuda-shim", action="store_true", help="weights_checker as if Tensor.cuda() were the identity")
     add("--strict-memory", action="store_true", help="poison resumed weights instead of zeroing them")
-    add("--parent-fd", type=int, help=argparse.SUPPRESS)
-    add("--ready-fd", type=int, help=argparse.SUPPRESS)
+    add("--parent-fd", type=_at_least(0), help=argparse.SUPPRESS)
+    add("--ready-fd", type=_at_least(0), help=argparse.SUPPRESS)
     return parser
 
 

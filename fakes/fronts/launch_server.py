@@ -13,53 +13,52 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fakes.fronts.http import HttpFront, serve
-from fakes.fronts.launch_args import LaunchArgs, engine_config, parse
+from fakes.fronts.http import HttpFront, listener, serve
+from fakes.fronts.launch_args import DEFAULT_CORE, LaunchArgs, engine_config, parse
+from fakes.fronts.launch_checks import MAKE_ONE, LaunchError, check, checkpoint, tensor_parallel
 from fakes.trace import Header, TraceWriter
 
-
-class LaunchError(Exception):
-    """The server cannot be started; the message is one line for a person."""
+USAGE = 4
+"""The exit code for what the caller has to mend."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until the end. Exit 2 for options that SGLang would refuse, 1 for what cannot be served."""
+    """Run until the end. SystemExit(2) for options that SGLang would refuse, 4 for what cannot be served."""
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
+        check(args)
         front = build(args)
+        bound = _bind(args)
         serve(
             front,
-            args.host,
-            args.port,
+            bound,
             log_level=args.log_level,
             ready=lambda port: _announce(args, port),
             parent_fd=args.parent_fd,
         )
     except LaunchError as error:
-        print(f"launch_server: error: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    except OSError as error:
-        print(f"launch_server: error: cannot listen on {args.host}:{args.port}: {error.strerror}", file=sys.stderr)  # noqa: T201
-        return 1
+        print(f"launch_server: error: {error}", file=sys.stderr)  # noqa: T201  # a command speaks on stderr
+        return USAGE
     return 0
 
 
 def build(args: LaunchArgs) -> HttpFront:
-    """The front of one engine with the weights of --model-path."""
+    """The front of one engine with the weights of --model-path. LaunchError for what cannot be served."""
     from fakes.tiny import read_model
 
     folder = Path(args.given["model_path"])
     try:
         model_config, weights = read_model(folder)
     except OSError as error:
-        raise LaunchError(f"--model-path {folder}: {error.strerror}: {error.filename}") from error
-    except ValueError as error:
-        raise LaunchError(f"--model-path {folder}: {error}") from error
+        why = f"{error.strerror or error}: {error.filename or folder}"
+        raise LaunchError(f"--model-path {folder}: {why}; {MAKE_ONE}") from error
+    except (ValueError, RecursionError) as error:
+        raise LaunchError(f"--model-path {folder}: {error}; {MAKE_ONE}") from error
     try:
         config = engine_config(args, model_config.get("torch_dtype") or model_config.get("dtype"))
-        core = _factory(args.core)(config, weights, model_config)
     except ValueError as error:
         raise LaunchError(str(error)) from error
+    core = _core(args, config, weights, model_config)
     return HttpFront(
         core,
         config,
@@ -69,25 +68,50 @@ def build(args: LaunchArgs) -> HttpFront:
         epoch=args.epoch,
         trace=_trace(args, config.tp_size),
         max_body=args.max_body_mb << 20,
+        routes=getattr(core, "routes", None),
     )
+
+
+def _core(args: LaunchArgs, config: Any, weights: Any, model_config: dict[str, Any]) -> Any:
+    factory = _factory(args.core)
+    try:
+        if args.core == DEFAULT_CORE:
+            checkpoint(Path(args.given["model_path"]), model_config, weights)
+            tensor_parallel(model_config, config.tp_size)
+        core = factory(config, weights, model_config)
+    except LaunchError:
+        raise
+    except Exception as error:  # whatever a checkpoint lacks, and whatever another core's factory says
+        told = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
+        if args.core == DEFAULT_CORE:
+            where = args.given["model_path"]
+            raise LaunchError(f"--model-path {where}: cannot be served: {told}; {MAKE_ONE}") from error
+        raise LaunchError(f"--core {args.core}: {told}; it is called with a config, weights and config.json") from error
+    if not callable(getattr(core, "step", None)) or not callable(getattr(core, "next_deadline", None)):
+        raise LaunchError(f"--core {args.core}: makes no engine core (nothing with `step` and `next_deadline`)")
+    return core
 
 
 def _factory(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
         factory: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise LaunchError(f"--core {name}: {error}") from error
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LaunchError(f"--core {name}: {error}; name it as module:factory") from error
     return factory
+
+
+def _bind(args: LaunchArgs) -> Any:
+    try:
+        return listener(args.host, args.port)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise LaunchError(f"cannot listen on {args.host}:{args.port}: {why}; --port 0 takes any free one") from error
 
 
 def _trace(args: LaunchArgs, tp_size: int) -> TraceWriter | None:
     if args.trace is None:
         return None
-    try:
-        writer = TraceWriter(args.trace)
-    except OSError as error:
-        raise LaunchError(f"--trace {args.trace}: {error.strerror}") from error
     meta = {"time_scale": args.time_scale, "pid": os.getpid()}
     header = Header(
         engine=args.engine_name,
@@ -98,20 +122,28 @@ def _trace(args: LaunchArgs, tp_size: int) -> TraceWriter | None:
         tp=tp_size,
         meta=meta,
     )
-    writer.write(header)
+    try:
+        writer = TraceWriter(args.trace)
+        writer.write(header)
+    except OSError as error:
+        raise LaunchError(f"--trace {args.trace}: {error.strerror}; name a file that can be written") from error
     return writer
 
 
 def _announce(args: LaunchArgs, port: int) -> None:
-    address = f"[{args.host}]" if ":" in args.host else args.host
-    print(f"refitcheck: fake SGLang {args.fake_version} on http://{address}:{port}", flush=True)  # noqa: T201
     if args.port_file is not None:
         partial = args.port_file.with_suffix(".part")
-        partial.write_text(f"{port}\n", encoding="utf-8")
-        partial.replace(args.port_file)
+        try:
+            partial.write_text(f"{port}\n", encoding="utf-8")
+            partial.replace(args.port_file)
+        except OSError as error:
+            raise LaunchError(f"--port-file {args.port_file}: {error.strerror}") from error
     if args.ready_fd is not None:
         os.write(args.ready_fd, json.dumps({"port": port, "pid": os.getpid()}).encode() + b"\n")
         os.close(args.ready_fd)
+    address = f"[{args.host}]" if ":" in args.host else args.host
+    said = f"refitcheck: fake SGLang {args.fake_version} on http://{address}:{port}"
+    print(said, flush=True)  # noqa: T201  # a command speaks on stdout
 
 
 if __name__ == "__main__":

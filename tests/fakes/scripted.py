@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from fakes.engine.profiles import PROFILES
 from fakes.engine.protocol import (
     Call,
     Cancel,
@@ -13,6 +14,7 @@ from fakes.engine.protocol import (
     Done,
     Effect,
     Event,
+    Freeze,
     Join,
     Observed,
     OpenPayload,
@@ -21,6 +23,7 @@ from fakes.engine.protocol import (
     Tick,
     Token,
 )
+from fakes.engine.routes import Route, routes
 
 
 def _mapping(body: Any) -> dict[str, Any]:
@@ -32,8 +35,27 @@ def _mapping(body: Any) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
+def _open_routes() -> dict[str, Route]:
+    """An HTTP front asks a core for them."""
+    paths = ("in", "hang", "die", "stream", "open", "request", "cancelled", "text", "empty", "tick_for_ever", "freeze")
+    every = ("GET", "POST", "PUT", "DELETE")
+    own = {
+        f"/{name}": Route(
+            path=f"/{name}", methods=every, handler=name, function=name, auth="normal", body=None, body_optional=False,
+            line=1,
+        )
+        for name in paths
+    }  # fmt: skip
+    return {**routes(PROFILES["0.5.23"]), **own}
+
+
 class ScriptedCore:
-    """/in {s} answers after s; /hang never; /die {after}; /stream {n, every}; /open, /join: I/O; others at once."""
+    """/in {s} answers after s; /hang never; /die {after}; /freeze {after, s}; /stream {n, every}; /open, /join: I/O.
+
+    Others at once.
+    """
+
+    routes = _open_routes()
 
     def __init__(self, config: Any = None, weights: Any = None, model_config: Any = None) -> None:
         self.dead = False
@@ -73,6 +95,9 @@ class ScriptedCore:
         elif path == "/die":
             self._at(now + body["after"], lambda: [self._die()])
             return [Observed("raise", {"rank": 0, "type": "AssertionError", "message": "boom"})]
+        elif path == "/freeze":
+            self._at(now + body["after"] + body["s"], lambda: [self._die()])
+            self._at(now + body["after"], lambda: [Freeze(now + body["after"] + body["s"])])
         elif path == "/stream":
             for i in range(body["n"]):
                 self._at(now + body["every"] * (i + 1), lambda i=i: [Token(id=call.id, chunk={"i": i})])
@@ -98,6 +123,7 @@ class ScriptedCore:
         elif path == "/request":
             raw = call.body.decode() if isinstance(call.body, bytes) else call.body
             said = {"method": call.method, "query": call.query, "bearer": call.bearer, "body": raw}
+            said["content_type"] = call.content_type
             return [Reply(id=call.id, status=201, body=said)]
         elif path == "/cancelled":
             return [Reply(id=call.id, status=200, body=len(self.cancelled))]

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 
 import httpx
 import psutil
@@ -30,7 +32,9 @@ def client(server):
 
 def test_the_whole_request_reaches_the_core(client):
     reply = client.put(
-        "/request?timeout=3&empty=", content=b'{"a": 1', headers={"Authorization": "Bearer key", "X-Other": "1"}
+        "/request?timeout=3&empty=",
+        content=b'{"a": 1',
+        headers={"Authorization": "Bearer key", "Content-Type": "text/odd; charset=utf-8"},
     )
     assert reply.status_code == 201
     assert reply.json() == {
@@ -38,12 +42,13 @@ def test_the_whole_request_reaches_the_core(client):
         "query": {"timeout": "3", "empty": ""},
         "bearer": "key",
         "body": '{"a": 1',
+        "content_type": "text/odd; charset=utf-8",
     }
 
 
 def test_no_body_is_no_body_and_basic_is_no_bearer(client):
     said = client.get("/request", headers={"Authorization": "Basic a2V5"}).json()
-    assert (said["body"], said["bearer"]) == (None, None)
+    assert (said["body"], said["bearer"], said["content_type"]) == (None, None, "")
 
 
 def test_a_text_and_an_empty_answer(client):
@@ -95,6 +100,31 @@ def test_a_body_over_the_limit_is_refused(start):
         assert httpx.post(server.url + "/request", content=b"x").status_code == 201
 
 
+def test_a_client_that_leaves_amid_its_upload_made_no_call(client, server):
+    before = client.post("/cancelled").json()
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 10)
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n")
+    assert [client.post("/cancelled").json() for _ in range(50)] == [before] * 50
+
+
+def test_a_body_over_the_limit_is_refused_whatever_it_declared(start):
+    """Also to a client that only listens when it has said all, as most do."""
+
+    def chunks():
+        for _ in range(40):
+            yield b"x" * (1 << 18)
+
+    with start("--max-body-mb", "1") as server, httpx.Client(base_url=server.url, timeout=30) as client:
+        plain = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        plain.request("POST", "/request", body=b"x" * (40 << 20))
+        declared = plain.getresponse().status
+        plain.close()
+        assert (declared, client.post("/request", content=chunks()).status_code) == (413, 413)
+        assert client.post("/request", content=b"x" * (1 << 20)).status_code == 201
+
+
 def test_death_is_a_dropped_connection_then_refused_connects(start, tmp_path):
     with start("--trace", str(tmp_path / "t.jsonl"), "--engine-name", "e7", log=tmp_path / "log") as server:
         with pytest.raises(httpx.RemoteProtocolError, match="disconnected without sending"):
@@ -111,6 +141,35 @@ def test_death_is_a_dropped_connection_then_refused_connects(start, tmp_path):
     assert died["t"] - raised["t"] >= 5.0
 
 
+def frozen(client):
+    """Whether it stopped answering: some turns pass until it does."""
+    try:
+        return any(client.get("/no/such", timeout=0.3) is None for _ in range(1000))
+    except httpx.ReadTimeout:
+        return True
+
+
+def test_a_frozen_process_connects_and_answers_nothing_until_it_dies(start):
+    with start() as server, httpx.Client(base_url=server.url) as client, ThreadPoolExecutor() as pool:
+        ending = pool.submit(client.post, "/freeze", json={"after": 1.0, "s": 50.0}, timeout=30)
+        assert frozen(client)
+        for path in ("/docs", "/no/such", "/text", "/openapi.json"):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.get(server.url + path, timeout=0.1)
+        with pytest.raises(httpx.RemoteProtocolError):
+            ending.result()
+        assert server.wait(10) == -signal.SIGKILL
+
+
+def test_what_was_said_before_the_freeze_is_still_heard(start):
+    with start() as server, httpx.Client(base_url=server.url, timeout=30) as client, ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(client.post, "/in", json={"s": 2.0}) for _ in range(5)]
+        dying = pool.submit(client.post, "/freeze", json={"after": 4.0, "s": 20.0})
+        assert [answer.result().status_code for answer in waiting] == [200] * 5
+        with pytest.raises(httpx.RemoteProtocolError):
+            dying.result()
+
+
 def test_a_server_that_is_stopped_leaves_nothing(start):
     server = start()
     process = psutil.Process(server.pid)
@@ -121,11 +180,16 @@ def test_a_server_that_is_stopped_leaves_nothing(start):
     assert server.returncode == -signal.SIGKILL
 
 
-def test_a_server_ends_with_a_parent_that_was_killed(model):
+@pytest.mark.parametrize("path", ["/text", "/freeze"])
+def test_a_server_ends_with_a_parent_that_was_killed_even_when_it_is_frozen(model, path):
     script = f"""
-        import sys
+        import sys, httpx
         from fakes.fronts.process import ServerProcess
         server = ServerProcess(["--model-path", {str(model)!r}, "--core", "tests.fakes.scripted:ScriptedCore"])
+        try:
+            httpx.post(server.url + {path!r}, json=dict(after=0.01, s=1000), timeout=2)
+        except httpx.ReadTimeout:
+            pass
         print(server.pid, flush=True)
         sys.stdin.read()
     """

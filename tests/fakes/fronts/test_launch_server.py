@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from fakes.engine.profiles import PROFILES
-from fakes.fronts.http import HttpFront
 from fakes.fronts.launch_args import HEALTH_VARIABLE, engine_config, parse
 from fakes.fronts.launch_server import main
 from fakes.fronts.process import StartError
@@ -111,8 +110,6 @@ def test_sglangs_variable_turns_the_health_generation_off(monkeypatch):
         ("--model-path m --tp-size two", "argument --tp-size/--tensor-parallel-size: invalid int value: 'two'"),
         ("--model-path m --dtype int3", "argument --dtype: invalid choice: 'int3'"),
         ("--model-path m --max-total-tokens 1.5Ki", "Invalid integer value: '1.5Ki'"),
-        ("--model-path m --fake-version 0.4", "argument --fake-version: invalid choice: '0.4'"),
-        ("--model-path m --time-scale 0", "argument --time-scale: must be greater than 0"),
         ("--model-path m --fake-version 0.5.19 --enable-expert-distribution-metrics", "no longer supported"),
         ("--model-path m --fake-version 0.5.12.post1 --no-enable-tf32-matmul", "unrecognized arguments"),
     ],
@@ -133,31 +130,17 @@ def test_an_option_belongs_to_its_versions():
 
 @pytest.mark.parametrize(("option", "value"), [("--dtype", "half"), ("--device", "npu")])
 def test_what_the_fake_cannot_serve_is_said_in_one_line(model, option, value, capsys):
-    assert main(["--model-path", str(model), option, value]) == 1
+    assert main(["--model-path", str(model), option, value]) == 4
     assert capsys.readouterr().err == f"launch_server: error: {option[2:]} {value} is not modelled; use " + (
         "bfloat16 or float32\n" if option == "--dtype" else "cpu or cuda\n"
     )
 
 
-@pytest.mark.parametrize(
-    ("extra", "says"),
-    [
-        (["--model-path", "/no/such/folder"], "No such file or directory"),
-        (["--core", "no.such:thing"], "--core no.such:thing: No module named 'no'"),
-        (["--trace", "/no/such/folder/t"], "--trace /no/such/folder/t: No such file or directory"),
-    ],
-)
-def test_a_launch_that_fails_says_why_in_one_line(model, extra, says, capsys):
-    assert main(["--model-path", str(model), *extra]) == 1
-    said = capsys.readouterr().err
-    assert says in said
-    assert said.count("\n") == 1
-
-
 def test_a_port_that_is_taken(model, start, capsys):
     with start() as server:
-        assert main(["--model-path", str(model), "--port", str(server.port)]) == 1
-    assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
+        assert main(["--model-path", str(model), "--port", str(server.port)]) == 4
+    said = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1:{server.port}: Address already in use; --port 0 takes any free one" in said
 
 
 def test_a_server_that_does_not_come_up_shows_its_log(start, tmp_path):
@@ -180,9 +163,10 @@ def test_a_server_that_only_talks_never_imports_torch(model):
     code = (
         "import sys; from fakes.fronts.launch_server import build; from fakes.fronts.launch_args import parse;"
         "import uvicorn; front = build(parse(sys.argv[1:]));"
-        "print(sorted({'torch', 'fastapi', 'ray', 'transformers'} & set(sys.modules)), type(front).__name__)"
+        "kept = {'torch', 'fastapi', 'ray', 'transformers'} & set(sys.modules); app = front.application();"
+        "print(kept | ({'torch', 'ray'} & set(sys.modules)), type(app).__name__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "--model-path", str(model)], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["[]", HttpFront.__name__]
+    assert done.stdout.split() == ["set()", "FastAPI"]
