@@ -15,7 +15,7 @@ import typer
 
 from harness.commands import MountingGroup
 from harness.errors import RefitcheckError, UsageError
-from harness.settings import DEFAULT_SEED, DEFAULT_VERSION
+from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S
 from harness.streams import complain, give_up, lost, prepare_streams
 from harness.words import one_line, told
 
@@ -52,6 +52,9 @@ def run(
         list[str] | None, typer.Option(help="Rule or family that may stay inconclusive; may be repeated.")
     ] = None,
     plant: Annotated[str, typer.Option(help="Plant this defect first; see refitcheck list.")] = "",
+    hang_timeout: Annotated[
+        float, typer.Option(help="Real seconds after which a client that does not come back is hung; 0: never.")
+    ] = HANG_TIMEOUT_S,
     lane_option: Annotated[list[str] | None, typer.Option(help="An option of the lane, as time_scale=0.02.")] = None,
     workers: Annotated[str, typer.Option("-n", "--workers", help="Worker processes, or auto.")] = "auto",
     junitxml: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
@@ -78,6 +81,7 @@ def run(
         fatal_sample=fatal_sample,
         allow_inconclusive=tuple(allow_inconclusive or ()),
         plant=plant,
+        hang_timeout=hang_timeout,
         lane_options=tuple(lane_option or ()),
     )
     outputs = Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.faults import Fault
+from harness.judgement import HANGS
 from harness.lanes.info import LaneInfo
 from harness.rules import Rule, Verdict, unsupported
 from harness.settings import Settings, named
 from harness.suites import Book
-from harness.units import Finding, UnitReport, explores, worse
+from harness.units import Cause, Finding, UnitReport, explores, worse
 from harness.versions import version_matches
 
 Status = Literal["held", "violated", "inconclusive", "unsupported", "error"]
@@ -36,12 +37,13 @@ class Result:
     faults: tuple[Fault, ...]
     histories: int
     replay: str
+    causes: tuple[Cause, ...] = ()
     error: str = ""
     trace: str = ""
 
 
 def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable[UnitReport]) -> list[Result]:
-    """One result per rule that this run judges, in the book's order."""
+    """One result per rule that this run judges, in the book's order; and that a client hung, asked for or not."""
     by_target: dict[tuple[str, str], list[UnitReport]] = {}
     for report in reports:
         by_target.setdefault((report.unit.version, report.unit.sut), []).append(report)
@@ -52,7 +54,14 @@ def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable
             seen = [r for key, found in by_target.items() if key[0] == version and key[1] in (sut, "") for r in found]
             if rule.side == "engine":
                 seen = [r for key, found in by_target.items() if key[0] == version for r in found]
-            out.append(_result(settings, book, lane, rule, version, sut, seen))
+            scenarios = {s.id for s in book.scenarios_of(rule.id)}
+            mine = [report for report in seen if report.unit.scenario in scenarios]
+            out.append(_result(settings, book, lane, rule, version, sut, mine))
+    judged = {(result.rule.id, result.version, result.sut) for result in out}
+    for (version, sut), found in by_target.items():
+        hung = [report for report in found if report.hung]
+        if hung and (HANGS.id, version, sut) not in judged:
+            out.append(_result(settings, book, lane, HANGS, version, sut, hung))
     return out
 
 
@@ -83,10 +92,8 @@ def _result(
     rule: Rule,
     version: str,
     sut: str,
-    reports: list[UnitReport],
+    mine: list[UnitReport],
 ) -> Result:
-    scenario_ids = {s.id for s in book.scenarios_of(rule.id)}
-    mine = [r for r in reports if r.unit.scenario in scenario_ids]
     found: Finding | None = None
     scenario, side_sut = "", sut
     for report in mine:
@@ -94,7 +101,7 @@ def _result(
         if finding is None:
             continue
         merged = worse(found, finding)
-        if found is None or (merged.verdict.status, merged.faults) != (found.verdict.status, found.faults):
+        if found is None or _decided_by(merged) != _decided_by(found):
             scenario, side_sut = report.unit.scenario, report.unit.sut or sut
         found = merged
     broken = next((r for r in mine if r.error), None)
@@ -103,11 +110,12 @@ def _result(
     status: Status = found.verdict.status
     if broken is not None and status != "violated":
         status, scenario, side_sut = "error", broken.unit.scenario, broken.unit.sut or sut
+    hung = rule is HANGS and not found.faults  # shows in every run of its scenario, whatever the rules
     replay = settings.replay(
         lane=lane.name,
         kind=lane.kind,
-        rules=(rule.id,),
-        scenarios=(scenario,) if found.faults and scenario else (),  # elsewhere the same faults mean other calls
+        rules=settings.rules if hung else (rule.id,),
+        scenarios=(scenario,) if (found.faults or hung) and scenario else (),  # elsewhere faults mean other calls
         versions=(version,),
         suts=(side_sut,) if side_sut else (),
         tp=lane.tp,
@@ -125,9 +133,15 @@ def _result(
         faults=found.faults,
         histories=found.histories,
         replay=replay,
+        causes=found.causes,
         error=broken.error if broken is not None and status == "error" else "",
         trace=broken.trace if broken is not None and status == "error" else "",
     )
+
+
+def _decided_by(finding: Finding) -> tuple[object, ...]:
+    verdict = finding.verdict
+    return verdict.status, verdict.allowed, verdict.actual, verdict.where, finding.faults, finding.causes
 
 
 def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version: str) -> Verdict:

@@ -17,7 +17,16 @@ from harness.progress import progress
 from harness.report.run import Run
 from harness.results import EXIT, exit_code, results_of
 from harness.runner import Runner
-from harness.settings import Settings, exploration_of, named, policy_of, side_of, split_engines
+from harness.settings import (
+    HANG_TIMEOUT_S,
+    Settings,
+    exploration_of,
+    hang_timeout_of,
+    named,
+    policy_of,
+    side_of,
+    split_engines,
+)
 from harness.streams import complain
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
@@ -41,6 +50,7 @@ def settings_from(
     fatal_sample: int | None = None,
     allow_inconclusive: tuple[str, ...] = (),
     plant: str = "",
+    hang_timeout: float = HANG_TIMEOUT_S,
     lane_options: tuple[str, ...] = (),
 ) -> tuple[Settings, LaneInfo]:
     """Check every option. UsageError in one line for the first that is wrong."""
@@ -57,8 +67,7 @@ def settings_from(
         raise UsageError("--sut names no system under test; see refitcheck doctor")
     for name in suts:
         load_sut(name)
-    if tp < 0 or tp > 8:
-        raise UsageError(f"tp {tp} is not between 1 and 8")
+    check_tp(tp)
     settings = Settings(
         lane=lane,
         versions=versions,
@@ -73,10 +82,21 @@ def settings_from(
         exploration=exploration_of(exploration, info.clock),
         fatal_sample=fatal_sample,
         plant=plant,
+        hang_timeout=hang_timeout_of(hang_timeout),
         allow_inconclusive=allow_inconclusive,
         lane_options=options,
     )
     return settings, info
+
+
+def check_tp(tp: int) -> None:
+    """UsageError for a size that the tiny models cannot be cut into; 0 is the lane's own."""
+    from fakes.tiny import SHAPES, tiny_config
+
+    heads = {int(tiny_config(shape)["num_attention_heads"]) for shape in SHAPES}
+    good = [size for size in range(1, min(heads) + 1) if all(number % size == 0 for number in heads)]
+    if tp != 0 and tp not in good:
+        raise UsageError(f"--tp {tp}: the tiny models have {max(heads)} attention heads, so it is one of {good}")
 
 
 def check_names(settings: Settings, book: Book) -> None:

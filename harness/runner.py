@@ -12,25 +12,28 @@ from typing import Any, NoReturn
 
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
-from harness.errors import HarnessError, RefitcheckError, Unsupported, UsageError
-from harness.explore import rules as explored_rules
+from harness.errors import HarnessError, Unsupported, UsageError
+from harness.explore.plans import plan as explored_plans
 from harness.faults import Fault
 from harness.gate import FaultGate
 from harness.history import History
+from harness.judgement import Judgement, hung_in, reason
 from harness.lanes.base import EngineSpec, Lane
 from harness.lanes.info import info_of
 from harness.lanes.loader import load_lane
-from harness.rules import Rule, Verdict, unsupported
+from harness.rules import unsupported
 from harness.scenario import Scenario
 from harness.settings import Settings
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
+from harness.watchdog import Hung
 
-Plan = Callable[..., Sequence[tuple[Fault, ...]]]
 KEPT = 4
 """Fault-free histories that are kept; units of one scenario follow one another."""
+MOST_HANGS = 3
+"""Of one client in one process: each costs its time, and the next ones teach nothing."""
 
 
 class Runner:
@@ -47,6 +50,8 @@ class Runner:
         self._planted: Callable[[], Sut] | None = None
         self._factories: dict[str, Callable[[], Sut]] = {}
         self._recorded: dict[Unit, History] = {}
+        self._hangs: dict[str, list[str]] = {}
+        self._judgement = Judgement(self.book, self.lane)
         self._plant()
 
     def _plant(self) -> None:
@@ -89,12 +94,15 @@ class Runner:
             sut_factory=factory,
             sut_options=self._sut_options(),
             sut_name=sut,
+            hang_timeout=self.settings.hang_timeout,
         )
         trace.write(self._header(scenario, spec, sut))
         self.lane.begin(gate, self.settings.seed)
         try:
             scenario.run(bench)
             bench.close_sut()
+        except Hung:  # it stands in the history, which is judged as far as it goes
+            pass
         finally:
             others = self.lane.finish()
         return History.from_records(trace.records, *others)
@@ -131,7 +139,10 @@ class Runner:
         scenario = self.book.scenarios[unit.scenario]
         rules = judged(self.settings, self.book, scenario, unit.version)
         invariants = invariants_judged(self.settings, self.book, scenario)
+        hangs = self._hangs.setdefault(unit.sut, [])
         try:
+            if len(hangs) >= MOST_HANGS:
+                raise Unsupported(f"not run: the client hung {len(hangs)} times before, the last time in {hangs[-1]}")
             with outlived():
                 self._run(unit, scenario, report)
         except UsageError:
@@ -142,7 +153,7 @@ class Runner:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            report.error = f"scenario {unit.scenario}: {_one_line(error)}"
+            report.error = f"scenario {unit.scenario}: {reason(error)}"
             report.trace = traceback.format_exc()
         report.seconds = time.perf_counter() - started
         return report
@@ -159,12 +170,16 @@ class Runner:
                 report.raised = next((f"{r.error_type}: {r.error}" for r in history.refits() if not r.ok), "")
             if self.on_history is not None:
                 self.on_history(unit, faults, history)
-            found = {rule.id: self._judge(rule, history) for rule in rules}
-            if invariants:
-                every = explored_rules.verdicts(history, self._fault_free(unit, scenario))
-                found |= {rule.id: every[rule.id] for rule in invariants}
-            for rule_id, verdict in found.items():
-                report.findings[rule_id] = worse(report.findings.get(rule_id), Finding(verdict, faults))
+            clean = self._fault_free(unit, scenario) if invariants else None
+            for rule_id, finding in self._judgement.findings(rules, invariants, faults, history, clean).items():
+                report.findings[rule_id] = worse(report.findings.get(rule_id), finding)
+            report.policy = next((n.get("policy", "") for n in history.facts("caps", source="harness")), report.policy)
+            hung = hung_in(history)
+            if hung:
+                report.hung = hung
+                self._hangs[unit.sut].append(f"{scenario.id}: {hung}")
+            if len(self._hangs[unit.sut]) >= MOST_HANGS:
+                return
 
     def _histories(self, unit: Unit, scenario: Scenario) -> Iterator[tuple[tuple[Fault, ...], History]]:
         def run(faults: tuple[Fault, ...]) -> History:
@@ -188,23 +203,8 @@ class Runner:
         return self._recorded[key]
 
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
-        from harness import explore
-
-        plan: Plan = explore.plan  # type: ignore[attr-defined]
         full = self.settings.exploration == "full" and self.lane.clock == "virtual"
-        return plan(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
-
-    def _judge(self, rule: Rule, history: History) -> Verdict:
-        missing = missing_needs(rule, self.lane.provides)
-        if missing:
-            return unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
-        unrecorded = sorted(need for need in rule.needs if need.startswith("trainer:") and not history.has(need))
-        if unrecorded:
-            return unsupported(f"{history.header.meta.get('sut') or 'the scenario'} records no {', '.join(unrecorded)}")
-        try:
-            return rule.judge(history)
-        except Exception as error:
-            raise HarnessError(f"judge of {rule.id}: {_one_line(error)}") from error
+        return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
 
 
 @contextmanager
@@ -224,16 +224,3 @@ def outlived() -> Iterator[None]:
         raise HarnessError(f"the system under test called sys.exit({error.code!r})") from error
     finally:
         os._exit = leave
-
-
-def missing_needs(rule: Rule, provides: frozenset[str]) -> list[str]:
-    """Which of the facts that a rule's judge reads a lane cannot give; calls and harness notes always are there."""
-    always = ("call", "harness:", "trainer:")
-    return sorted(need for need in rule.needs if not need.startswith(always) and need not in provides)
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    if isinstance(error, RefitcheckError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,6 +14,7 @@ from harness.sut.protocol import Policy
 
 DEFAULT_SEED = 20261130
 DEFAULT_VERSION = "0.5.23"
+HANG_TIMEOUT_S = 60.0
 Exploration = Literal["off", "sample", "full"]
 
 
@@ -24,7 +25,8 @@ class Settings:
     `versions` are engine versions, `suts` names or `module:factory`; `rules` are ids or families, () for all. `tp` 0
     means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all scenarios
     that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect. `side` None runs
-    the scenarios of both sides.
+    the scenarios of both sides. `hang_timeout` are the real seconds that a client may take where time is virtual, and
+    beyond its deadline elsewhere; 0 is no limit.
     """
 
     lane: str = "fake"
@@ -41,6 +43,7 @@ class Settings:
     plant: str = ""
     allow_inconclusive: tuple[str, ...] = ()
     side: Side | None = None
+    hang_timeout: float = HANG_TIMEOUT_S
     lane_options: Mapping[str, Any] = field(default_factory=dict)
 
     def wants(self, rule_id: str) -> bool:
@@ -72,6 +75,8 @@ class Settings:
             parts.append(f"--exploration {s['exploration']}")
         if s["faults"]:
             parts.append(f"--fault '{faults_text(s['faults'])}'")
+        if s["hang_timeout"] != HANG_TIMEOUT_S:
+            parts.append(f"--hang-timeout {s['hang_timeout']:g}")
         if s["plant"]:
             parts.append(f"--plant {s['plant']}")
         return " ".join(parts)
@@ -132,3 +137,10 @@ def side_of(text: str, default: str = "both") -> Side | None:
         if named == side:
             return side  # type: ignore[no-any-return]
     raise UsageError(f"unknown side {named!r}; one of {', '.join(get_args(Side))}, both")
+
+
+def hang_timeout_of(seconds: float) -> float:
+    """UsageError unless it is a number of seconds from 0 to a day."""
+    if not 0 <= seconds <= 86400:
+        raise UsageError(f"--hang-timeout {seconds:g} is not between 0 and 86400 seconds")
+    return seconds

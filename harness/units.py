@@ -29,12 +29,24 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """A rule that the same history breaks, and that the finding follows from; `actual` is what its judge said."""
+
+    rule: str
+    actual: str
+
+
+@dataclass(frozen=True)
 class Finding:
-    """What one rule says of one unit: the worst over its histories, and the faults of the history that decided."""
+    """What one rule says of one unit: the worst over its histories.
+
+    The faults and the causes are those of the history that decided.
+    """
 
     verdict: Verdict
     faults: tuple[Fault, ...] = ()
     histories: int = 1
+    causes: tuple[Cause, ...] = ()
 
 
 @dataclass
@@ -42,7 +54,8 @@ class UnitReport:
     """What a unit gave.
 
     `error` is one line when the harness broke, `trace` the traceback; `fired` the faults that met a call, as text;
-    `raised` what the first refit raised in a scenario without any fault.
+    `raised` what the first refit raised in a scenario without any fault; `hung` where the client was when it did not
+    come back; `policy` what the adapter declares.
     """
 
     unit: Unit
@@ -51,6 +64,8 @@ class UnitReport:
     runs: int = 0
     fired: set[str] = field(default_factory=set)
     raised: str = ""
+    hung: str = ""
+    policy: str = ""
     seconds: float = 0.0
     error: str = ""
     trace: str = ""
@@ -111,12 +126,15 @@ def _fatal_sample(settings: Settings, book: Book, version: str) -> frozenset[str
 
 
 def worse(old: Finding | None, new: Finding) -> Finding:
-    """The worse of two findings; exercised counts and histories add up."""
+    """The worse of two findings; exercised counts and histories add up.
+
+    Of two violations the one that follows from no other rule says more.
+    """
     if old is None:
         return new
     order: Sequence[str] = ("violated", "held", "inconclusive", "unsupported")
-    first, second = sorted((old, new), key=lambda f: order.index(f.verdict.status))
+    first, second = sorted((old, new), key=lambda f: (order.index(f.verdict.status), bool(f.causes)))
     best = first.verdict
     exercised = best.exercised + second.verdict.exercised
     verdict = Verdict(best.status, exercised, best.allowed, best.actual, best.where, best.missing)
-    return Finding(verdict, first.faults, old.histories + new.histories)
+    return Finding(verdict, first.faults, old.histories + new.histories, first.causes)

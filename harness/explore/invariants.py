@@ -149,6 +149,9 @@ def _settled(call: Call, calls: list[Call]) -> bool:
 
 
 def _quoted(call: Call, text: str) -> bool:
+    """What the engine said is in the text; one that said nothing is named there, and how its call ended."""
+    if call.status is None:
+        return call.engine in text and call.error.partition(":")[0] in text
     return " ".join(call.message.split()) in " ".join(text.split())
 
 

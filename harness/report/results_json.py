@@ -41,6 +41,7 @@ def as_data(run: Run) -> dict[str, Any]:
             "exploration": s.exploration,
             "fatal_sample": s.fatal_sample,
             "plant": s.plant,
+            "hang_timeout": s.hang_timeout,
             "allow_inconclusive": list(s.allow_inconclusive),
             "lane_options": dict(s.lane_options),
         },
@@ -78,6 +79,7 @@ def _result(result: Result) -> dict[str, Any]:
         "actual": verdict.actual,
         "where": verdict.where,
         "missing": verdict.missing,
+        "causes": [{"rule": cause.rule, "actual": cause.actual} for cause in result.causes],
         "scenario": result.scenario,
         "faults": [str(fault) for fault in result.faults],
         "replay": result.replay,
@@ -97,5 +99,7 @@ def _unit(report: UnitReport) -> dict[str, Any]:
         "runs": report.runs,
         "calls": report.calls,
         "seconds": round(report.seconds, 4),
+        "hung": report.hung,
+        "declared_policy": report.policy,
         "error": report.error,
     }

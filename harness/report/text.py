@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.lanes.info import LaneInfo
 from harness.report.run import Run, our_version
 from harness.results import Result
 from harness.settings import Settings, named
+from harness.words import one_line
 
 MOST_INCONCLUSIVE = 5
 """Blocks of inconclusive results; the summary names all of them with their reasons."""
@@ -49,7 +51,7 @@ def failure(result: Result, lane: LaneInfo) -> str:
     versions = f"(sglang {rule.versions})" if rule.versions else "(every sglang)"
     sut = f"        sut  {result.sut}" if result.sut else ""
     lines = [
-        f"{MARKS[result.status]} {rule.id} {rule.level}  {versions}  {_one_line(rule.text)}",
+        f"{MARKS[result.status]} {rule.id} {rule.level}  {versions}  {one_line(rule.text)}",
         f"  engine   {lane.where} {lane.kind}:{result.version} tp {result.tp}{sut}",
         f"  clause   {' · '.join(rule.citations)}",
     ]
@@ -58,12 +60,13 @@ def failure(result: Result, lane: LaneInfo) -> str:
     elif result.status == "inconclusive":
         lines.append(f"  why      {result.verdict.actual or 'its precondition never occurred'}")
     else:
-        lines.append(f"  allowed  {'   |   '.join(map(_one_line, result.verdict.allowed)) or '-'}")
-        lines.append(f"  actual   {_one_line(result.verdict.actual)}")
+        lines.append(f"  allowed  {'   |   '.join(map(one_line, result.verdict.allowed)) or '-'}")
+        lines.append(f"  actual   {one_line(result.verdict.actual)}")
         if result.verdict.where:
-            lines.append(f"  where    {result.scenario}: {_one_line(result.verdict.where)}")
+            lines.append(f"  where    {result.scenario}: {one_line(result.verdict.where)}")
         if result.faults:
             lines.append(f"  fault    {' '.join(map(str, result.faults))}")
+        lines += [f"  follows  from {c.rule}, broken in the same history: {one_line(c.actual)}" for c in result.causes]
     lines.append(f"  replay   {result.replay}")
     return "\n".join(lines)
 
@@ -71,14 +74,21 @@ def failure(result: Result, lane: LaneInfo) -> str:
 def failures(run: Run) -> list[str]:
     """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be.
 
-    One for each cause of a harness error: what breaks one scenario often breaks all, and the summary names the rules.
+    Of the violated ones causes come first, those from which most follows before the others. One for each cause of a
+    harness error: what breaks one scenario often breaks all, and the summary names the rules.
     """
-    out = [failure(r, run.lane) for r in run.with_status("violated")]
+    out = [failure(r, run.lane) for r in causes_first(run.with_status("violated"))]
     causes = {cause(r): r for r in reversed(run.with_status("error"))}
     out += [failure(r, run.lane) for r in reversed(causes.values())]
     allowed = run.settings.allow_inconclusive
     unsettled = [r for r in run.with_status("inconclusive") if not named(r.rule.id, allowed)]
     return out + [failure(r, run.lane) for r in unsettled[:MOST_INCONCLUSIVE]]
+
+
+def causes_first(results: Sequence[Result]) -> list[Result]:
+    """In the given order, but first what follows from nothing else, and of that first what most others follow from."""
+    follow = Counter(c.rule for result in results for c in result.causes)
+    return sorted(results, key=lambda result: (bool(result.causes), -follow[result.rule.id]))
 
 
 def cause(result: Result) -> str:
@@ -100,13 +110,21 @@ def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
         parts.append(f"harness error {counts['error']}")
     parts.append(f"unsupported {counts['unsupported']}")
     lines.append("  " + "   ".join(parts))
+    lines += [line for remark in _policies(run) for line in _wrapped(remark, width, "    ")]
     raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
     if raised is not None:
-        lines += _wrapped(f"refits fail without any fault: {_one_line(raised[0])} (in {raised[1]})", width, "    ")
+        lines += _wrapped(f"refits fail without any fault: {one_line(raised[0])} (in {raised[1]})", width, "    ")
     for reason, rules in _reasons(run):
         lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
     lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))
     return "\n".join(lines)
+
+
+def _policies(run: Run) -> Iterable[str]:
+    """Adapters that declare another failure policy than the one that is judged."""
+    declared = {(r.unit.sut, r.policy) for r in run.reports if r.policy and r.policy != run.settings.policy}
+    for sut, policy in sorted(declared):
+        yield f"policy {run.settings.policy} is judged, as --policy says; {sut} declares {policy} (Caps.policy)"
 
 
 def _recorded(run: Run) -> str:
@@ -143,7 +161,3 @@ def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from harness.cli import invoke
+from harness.sut.protocol import Caps
 from tests.examples.minimal_adapter import Adapter
 
 
@@ -91,3 +92,37 @@ def test_a_client_that_needs_a_url_is_unsupported_in_process_and_nothing_held(ru
     code, said = run(sut="tests.examples.http_adapter:Adapter")
     assert code == 2
     assert "unsupported, engines of this lane have no url" in said
+
+
+class Quarantines(Adapter):
+    def capabilities(self):
+        return Caps(pause_mode="retract", policy="quarantine")
+
+
+class NoCaps(Adapter):
+    def capabilities(self):
+        return None
+
+
+class AnyResult(Adapter):
+    def refit(self, deadline_s):
+        super().refit(deadline_s)
+        return 7
+
+
+def test_a_policy_that_the_adapter_does_not_declare_is_judged_with_a_remark(run):
+    remark = f"policy resume is judged, as --policy says; {__name__}:Quarantines declares quarantine (Caps.policy)"
+    code, said = run(sut=Quarantines)
+    assert code == 0
+    assert remark in " ".join(said.split())
+    assert "(Caps.policy)" not in run("--policy", "quarantine", sut=Quarantines)[1]
+
+
+def test_capabilities_that_are_none_are_a_harness_error_that_says_so(run):
+    code, said = run(sut=NoCaps)
+    assert code == 3
+    assert "capabilities() gave None, no Caps" in said
+
+
+def test_what_a_refit_returns_beside_a_result_is_taken_for_success(run):
+    assert run(sut=AnyResult)[0] == 0

@@ -76,9 +76,7 @@ def test_an_engine_that_breaks_a_rule_is_violated_and_the_replay_line_says_how()
 
 
 def explored(monkeypatch, plans):
-    from harness import explore
-
-    monkeypatch.setattr(explore, "plan", lambda history, **rest: [parse_faults(p) for p in plans])
+    monkeypatch.setattr("harness.runner.explored_plans", lambda history, **rest: [parse_faults(p) for p in plans])
 
 
 def test_exploration_judges_the_client_under_every_planned_fault(monkeypatch):

@@ -1,0 +1,138 @@
+"""A real clock beside the lane's: code of a client that does not come back is interrupted, and told where it waits.
+
+Virtual time stands still while a client sleeps, spins or waits for a lock of its own, so no deadline of the lane ends
+it. The interruption is a signal, which reaches Python code, sleeps, locks and sockets of the main thread alike.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from harness.leaving import LEAVE
+from harness.streams import complain
+from harness.words import quoted
+
+AGAIN_S = 5.0  # seconds between strikes at a client that swallows them
+STRIKES = 4  # then the process ends
+
+_HOME = Path(__file__).resolve().parent.parent
+_OURS = tuple(str(_HOME / name) + os.sep for name in ("fakes", "harness", "real_runs"))
+_CLIENTS = tuple(str(_HOME / "harness" / name) + os.sep for name in ("reference", "sut/adapters", "mutate"))
+_LIBRARY = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_BENCH = str(_HOME / "harness" / "bench.py")
+_INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
+
+
+class Hung(BaseException):
+    """A client did not come back. A BaseException: no retry loop may swallow it.
+
+    `where` is the line that it waits in, as `my_trainer.py:12 in push: self.lock.acquire()`; `theirs` whether that line
+    is the client's own and not ours.
+    """
+
+    def __init__(self, seconds: float, where: str, theirs: bool) -> None:
+        super().__init__(f"no return after {seconds:g} s of real time; it waits in {where}")
+        self.where, self.theirs = where, theirs
+
+
+@contextmanager
+def watched(seconds: float, who: str) -> Iterator[None]:
+    """Raise `Hung` in the block when it takes longer than `seconds` of real time; 0 is no limit.
+
+    `who` is told when the process has to be ended, because the client catches even that. Off the main thread, and where
+    there is no timer, nothing is watched. A timer that was set before (pytest-timeout's) goes on afterwards.
+    """
+    if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    strikes = 0
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        nonlocal strikes
+        strikes += 1
+        where, theirs = waits_in(frame)
+        if strikes >= STRIKES:
+            _end(f"{who} does not come back and catches what interrupts it: {where}")
+        raise Hung(seconds, where, theirs)
+
+    begun = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, strike)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begun)), interval)
+
+
+def waits_in(frame: FrameType | None) -> tuple[str, bool]:
+    """(the line that holds the client up, whether the client itself does and no call of ours).
+
+    `frame` is where the main thread is. When that is ours (it waits for a rank's thread, or for an engine), the thread
+    of a client that is in the client's code is meant instead; else the client's line that called us.
+    """
+    me = threading.get_ident()
+    others = [f for ident, f in sys._current_frames().items() if ident != me]
+    found = [f for f in map(_innermost, (frame, *others)) if f is not None]
+    theirs = next((f for f in found if _is_theirs(f)), None)
+    if theirs is not None:
+        return _line(theirs), True
+    caller = _caller(frame)
+    ours = f"{_line(found[0])}" if found else "no Python code"
+    return (f"{_line(caller)}, which is in {ours}" if caller is not None else ours), False
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """The client's line that called us, of the thread in which the bench called the client."""
+    while frame is not None and frame.f_code.co_filename != _BENCH:
+        if not frame.f_code.co_filename.startswith((*_LIBRARY, "<")) and _is_theirs(frame):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _innermost(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is no library's; where all are installed, the outermost of those.
+
+    A client waits in `lock.acquire` of its own line, or deep in an HTTP library: its own line says more.
+    """
+    installed: FrameType | None = None
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(_INSTALLED):
+            installed = frame
+        elif not path.startswith((*_LIBRARY, "<")):
+            return frame
+        frame = frame.f_back
+    return installed
+
+
+def _is_theirs(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename  # of conformance only its planted clients are ever under a watch
+    return path.startswith(_CLIENTS) or not path.startswith(_OURS)
+
+
+def _line(frame: FrameType) -> str:
+    path = Path(frame.f_code.co_filename)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    source = linecache.getline(str(path), frame.f_lineno)
+    return quoted(f"{shown}:{frame.f_lineno} in {frame.f_code.co_name}: {source}", 200).rstrip(": ")
+
+
+def _end(text: str) -> NoReturn:
+    complain(f"harness error: {text}")
+    LEAVE(3)
+    raise AssertionError("unreachable")

@@ -1,0 +1,89 @@
+"""What follows from what: causes first, each consequence marked, and only where the same history shows both."""
+
+from __future__ import annotations
+
+from harness.report.text import causes_first, failure
+from harness.results import results_of
+from harness.rules import Verdict, held
+from harness.runner import Runner
+from harness.scenario import Scenario
+from harness.settings import Settings
+from harness.suites import Suite
+from harness.units import Cause, Finding, units_of, worse
+from tests.harness.toys import ToyLane, book, rule
+
+
+def broken(what):
+    return lambda history: Verdict("violated", 1, ("whole",), what, "refit 1")
+
+
+def when(name, verdict):
+    """A judge that finds it in scenarios of that name only."""
+    return lambda history: verdict(history) if history.header.meta["scenario"] == f"s/{name}" else held(1)
+
+
+def refits(bench):
+    bench.refit(1)
+
+
+def results(known, exercised, **settings):
+    scenarios = tuple(
+        Scenario(f"s/{name}", frozenset(ids), refits, "fake only: a toy", side="refit")
+        for name, ids in exercised.items()
+    )
+    chosen = Settings(lane="toy", suts=("tests.harness.toys:ToySut",), exploration="off", **settings)
+    found = book(Suite("s", tuple(known), scenarios))
+    runner = Runner(chosen, found, ToyLane())
+    units = units_of(chosen, found, "toy", runner.tp)
+    out = results_of(chosen, found, runner.info, [runner.execute(unit) for unit in units])
+    return {result.rule.id: result for result in out}, runner.info
+
+
+NAMES = rule("NAME-1", broken("never sent: norm.weight"), "refit")
+CONTENT = rule("WHOLE-1", broken("[1, 2] of no set"), "refit", follows=("NAME-1",))
+ALONE = rule("ALONE-1", broken("left paused"), "refit")
+
+
+def test_a_finding_says_what_it_follows_from_and_the_cause_comes_first():
+    found, info = results([ALONE, CONTENT, NAMES], {"one": ("ALONE-1", "WHOLE-1", "NAME-1")})
+    assert found["WHOLE-1"].causes == (Cause("NAME-1", "never sent: norm.weight"),)
+    assert found["NAME-1"].causes == found["ALONE-1"].causes == ()
+    assert [result.rule.id for result in causes_first(list(found.values()))] == ["NAME-1", "ALONE-1", "WHOLE-1"]
+    block = failure(found["WHOLE-1"], info)
+    assert "\n  follows  from NAME-1, broken in the same history: never sent: norm.weight\n  replay" in block
+    assert "follows" not in failure(found["ALONE-1"], info)
+
+
+def test_the_cause_is_found_where_its_scenario_does_not_name_it_and_where_it_was_not_asked_for():
+    exercised = {"one": ("WHOLE-1",), "two": ("NAME-1",)}
+    found, _ = results([CONTENT, NAMES], exercised, rules=("WHOLE-1",))
+    assert list(found) == ["WHOLE-1"]
+    assert found["WHOLE-1"].causes == (Cause("NAME-1", "never sent: norm.weight"),)
+
+
+def test_a_cause_in_another_history_is_none():
+    names = rule("NAME-1", when("two", broken("never sent: norm.weight")), "refit")
+    found, _ = results([CONTENT, names], {"one": ("WHOLE-1",), "two": ("NAME-1",)})
+    assert found["NAME-1"].status == "violated"
+    assert found["WHOLE-1"].causes == ()
+
+
+def test_a_history_without_the_cause_decides_before_one_with_it():
+    names = rule("NAME-1", when("one", broken("never sent: norm.weight")), "refit")
+    found, _ = results([CONTENT, names], {"one": ("WHOLE-1", "NAME-1"), "two": ("WHOLE-1",)})
+    assert (found["WHOLE-1"].causes, found["WHOLE-1"].scenario) == ((), "s/two")
+
+
+def test_a_cause_that_does_not_speak_of_the_version_is_none():
+    names = rule("NAME-1", broken("never sent"), "refit", versions=">=0.5.30")
+    found, _ = results([CONTENT, names], {"one": ("WHOLE-1", "NAME-1")})
+    assert found["WHOLE-1"].causes == ()
+
+
+def test_the_worse_of_two_findings_keeps_its_own_causes():
+    with_cause = Finding(Verdict("violated", 1, actual="a"), causes=(Cause("X-1", "x"),))
+    held_ = Finding(held(2))
+    both = worse(held_, with_cause)
+    assert (both.causes, both.verdict.exercised, both.histories) == (with_cause.causes, 3, 2)
+    alone = worse(with_cause, Finding(Verdict("violated", 1, actual="b")))
+    assert (alone.causes, alone.verdict.actual) == ((), "b")

@@ -1,0 +1,191 @@
+"""A client that does not come back, in real time: a finding that says where it waits, within seconds that are given."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.watchdog import Hung, watched
+from tests.harness.test_cli import RUN, cli  # noqa: F401 - a fixture
+from tests.harness.toys import ToySut
+
+ROOT = Path(__file__).parents[2]
+HERE = "tests/harness/test_watchdog.py"
+
+
+class Spins(ToySut):
+    def refit(self, deadline_s):
+        while True:
+            pass
+
+
+class Sleeps(ToySut):
+    def refit(self, deadline_s):
+        time.sleep(1e6)
+
+
+class Locked(ToySut):
+    def refit(self, deadline_s):
+        threading.Event().wait()
+
+
+class Reads(ToySut):
+    def refit(self, deadline_s):
+        read, _ = os.pipe()
+        os.read(read, 1)
+
+
+class Polls(ToySut):
+    """Calls for ever: the lane's clock goes on, far beyond the deadline."""
+
+    def refit(self, deadline_s):
+        while True:
+            self.fleet.endpoints[0].request("flush_cache", timeout_s=deadline_s)
+
+
+class HungSetup(ToySut):
+    def setup(self, fleet):
+        time.sleep(1e6)
+
+
+class HungFactory(ToySut):
+    def __init__(self):
+        time.sleep(1e6)
+
+
+class Cleans(ToySut):
+    """Hangs, and leaves its guards in order."""
+
+    def refit(self, deadline_s):
+        try:
+            time.sleep(1e6)
+        finally:
+            self.fleet.endpoints[0].request("continue_generation", timeout_s=deadline_s)
+
+
+def hung(sut, *more):
+    options = ("--lane", "toy", "--sut", f"{__name__}:{sut.__name__}", "--exploration", "off", "-n", "1")
+    return ("run", *options, "--hang-timeout", "0.05", *more)
+
+
+@pytest.mark.parametrize(
+    ("sut", "line"),
+    [(Spins, "pass"), (Sleeps, "time.sleep(1e6)"), (Locked, "threading.Event().wait()"), (Reads, "os.read(read, 1)")],
+)
+def test_a_client_that_hangs_is_violated_and_its_line_is_named(cli, tmp_path, sut, line):  # noqa: F811
+    report = tmp_path / "r.json"
+    code, out, _ = cli(*hung(sut, "--rule", "TOY-2", "--report", str(report)))
+    assert code == 1
+    first = out.splitlines()
+    assert first[0] == "✗ EXPLORE-8 MUST  (every sglang)  No refit outlives its deadline, and none hangs for ever."
+    actual = next(text for text in first if text.startswith("  actual"))
+    assert "no return after 0.05 s of real time; it waits in " in actual
+    assert HERE in actual
+    assert actual.endswith((f" in refit: {line}", " in refit: while True"))
+    found = {r["rule"]: r for r in json.loads(report.read_text())["results"]}
+    assert found["TOY-2"]["status"] == "inconclusive"
+    assert found["TOY-2"]["actual"].startswith("the client hung in ")
+
+
+def test_its_replay_line_shows_it_again(cli):  # noqa: F811
+    _, out, _ = cli(*hung(Sleeps, "--rule", "TOY-2"))
+    replay = next(line.split()[2:] for line in out.splitlines() if line.startswith("  replay"))
+    assert "--hang-timeout" in replay
+    assert cli(*replay, "-n", "1")[0] == 1
+
+
+def test_a_client_that_calls_for_ever_is_found_by_its_deadline(cli):  # noqa: F811
+    code, out, _ = cli(*hung(Polls, "--rule", "TOY-2"))
+    assert code == 1
+    assert "✗ EXPLORE-8" in out
+    assert "self.fleet.endpoints[0].request(" in out
+
+
+@pytest.mark.parametrize(("sut", "doing"), [(HungSetup, "setup()"), (HungFactory, "its factory")])
+def test_hanging_outside_a_refit_is_a_harness_error_that_names_it(cli, sut, doing):  # noqa: F811
+    code, out, _ = cli(*hung(sut, "--rule", "TOY-2"))
+    assert code == 3
+    assert f"system under test '{__name__}:{sut.__name__}': {doing}: no return after 0.05 s" in out
+
+
+def test_what_it_still_calls_on_its_way_out_is_in_the_history(cli, tmp_path):  # noqa: F811
+    code, _, _ = cli(*hung(Cleans, "--rule", "TOY-2", "--histories", str(tmp_path)))
+    assert code == 1
+    from harness.history_files import read_history
+
+    history = read_history(next(tmp_path.iterdir()))
+    (refit,) = history.refits()
+    assert (refit.ok, refit.error_type) == (False, "Hung")
+    assert [c.op for c in history.during(refit).calls()] == ["continue_generation"]
+
+
+def test_a_client_that_always_hangs_costs_a_few_times_and_not_all(cli, tmp_path):  # noqa: F811
+    report = tmp_path / "r.json"
+    code, _, _ = cli(*hung(Polls, "--engine", "all", "--exploration", "full", "--report", str(report)))
+    assert code == 1
+    units = json.loads(report.read_text())["units"]
+    assert sum(bool(unit["hung"]) for unit in units) <= 3
+    assert len(units) > 3
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "1e9"])
+def test_a_time_that_is_none_is_refused(cli, seconds):  # noqa: F811
+    code, out, err = cli(*RUN, "--hang-timeout", seconds)
+    assert (code, out) == (4, "")
+    assert err.startswith("refitcheck: --hang-timeout ")
+
+
+def test_a_timer_that_was_set_before_goes_on():
+    before = signal.getitimer(signal.ITIMER_REAL)[0]  # pytest-timeout's own
+    with watched(100.0, "a test"):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 99
+    after = signal.getitimer(signal.ITIMER_REAL)[0]
+    assert bool(before) == bool(after)
+    assert after <= before
+    with watched(0, "a test"):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] <= after
+
+
+def test_it_is_interrupted_once_and_what_interrupts_is_no_exception_that_a_retry_would_catch():
+    def retries():
+        while True:
+            try:
+                time.sleep(1e6)
+            except Exception:
+                continue
+
+    with pytest.raises(Hung) as told, watched(0.01, "a test"):
+        retries()
+    assert told.value.theirs
+    assert not isinstance(told.value, Exception | HarnessError)
+
+
+def run_outside(sut, *options):
+    code = "import sys, harness.watchdog as w; w.AGAIN_S = 0.05\nfrom harness.cli import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "run", "--rule", "SESS-1", "--exploration", "off", *options]
+    command += ["--sut", sut, "--scenario", "refit/envelope/two-refits"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_client_that_swallows_every_interruption_ends_the_process_with_a_word():
+    done = run_outside("tests.harness.unpleasant:Stubborn", "--hang-timeout", "0.05", "-n", "1")
+    assert done.returncode == 3
+    assert "refit 1 does not come back and catches what interrupts it: tests/harness/unpleasant.py:" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_thread_that_a_client_leaves_behind_does_not_keep_the_process(workers):
+    options = ("-n", workers, "--scenario", "refit/faults/not-idle-yet")
+    done = run_outside("tests.harness.unpleasant:Lingers", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "held 1" in done.stdout
