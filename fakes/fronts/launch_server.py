@@ -138,12 +138,12 @@ def _announce(args: LaunchArgs, port: int) -> None:
             partial.replace(args.port_file)
         except OSError as error:
             raise LaunchError(f"--port-file {args.port_file}: {error.strerror}") from error
-    if args.ready_fd is not None:
-        os.write(args.ready_fd, json.dumps({"port": port, "pid": os.getpid()}).encode() + b"\n")
-        os.close(args.ready_fd)
     address = f"[{args.host}]" if ":" in args.host else args.host
     said = f"refitcheck: fake SGLang {args.fake_version} on http://{address}:{port}"
     print(said, flush=True)  # noqa: T201  # a command speaks on stdout
+    if args.ready_fd is not None:
+        os.write(args.ready_fd, json.dumps({"port": port, "pid": os.getpid()}).encode() + b"\n")
+        os.close(args.ready_fd)
 
 
 if __name__ == "__main__":
