@@ -45,6 +45,12 @@ def error(text: str, status: int = 400) -> Answer:
     return Answer(status, {"error": {"message": text}})
 
 
+def error_response(text: str, status: int) -> Answer:
+    """An HTTPException as SGLang shows it, an ErrorResponse (entrypoints/http_server.py:578@0.5.23)."""
+    body = {"object": "error", "message": text, "type": str(status), "param": None, "code": status}
+    return Answer(status, body)
+
+
 def internal_error(raised: BaseException) -> Answer:
     """Starlette's answer to an exception that the endpoint does not catch."""
     return Answer(500, m.INTERNAL_ERROR.text, "text", Raised(type(raised).__name__, str(raised)))
@@ -122,14 +128,7 @@ class Controls:
             text = str(aborted)
             if aborted.status == 400:
                 return error(text)
-            body = {
-                "object": "error",
-                "message": text,
-                "type": str(aborted.status),
-                "param": None,
-                "code": aborted.status,
-            }
-            return Answer(aborted.status, body)
+            return error_response(text, aborted.status)
         return Answer(200, value, "empty" if emit is not None else "json", value)
 
     def disconnect(self, task: Task[Answer], states: dict[str, State], *, stream: bool) -> None:
@@ -166,8 +165,7 @@ class Controls:
         return Answer(200, body, value=body)
 
     async def _get_weight_version(self, fields: Any) -> Answer:
-        text = m.WEIGHT_VERSION_DEPRECATED.text
-        return Answer(404, {"object": "error", "message": text, "type": "404", "param": None, "code": 404})
+        return error_response(m.WEIGHT_VERSION_DEPRECATED.text, 404)
 
     async def _flush_cache(self, fields: Any) -> Answer:
         reply = await self._tm.flush_cache(fields["timeout"])

@@ -13,14 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from fakes.engine import messages as m
 from fakes.engine.auth import decide
-from fakes.engine.control import Answer, Controls, internal_error, not_found, unauthorised, wrong_method
+from fakes.engine.control import Answer, Controls, error_response, internal_error, not_found, unauthorised, wrong_method
 from fakes.engine.crash import Crash, TokenizerCrash
 from fakes.engine.generate_batch import build
 from fakes.engine.generate_request import Refused, check_contract, check_schema
 from fakes.engine.generation import Generator, State
+from fakes.engine.json_body import Unreadable, decode_json, is_json
 from fakes.engine.loop import Cancelled, Loop, Task
 from fakes.engine.profiles import profile as profile_of
 from fakes.engine.protocol import (
@@ -41,7 +44,7 @@ from fakes.engine.requests import Struct, structs
 from fakes.engine.routes import Route, routes
 from fakes.engine.scheduler import Scheduler
 from fakes.engine.tokenizer_manager import TokenizerManager
-from fakes.engine.validation import NULL, Invalid, decode_json, flush_timeout, is_json, missing_body, parse
+from fakes.engine.validation import NULL, Invalid, flush_timeout, missing_body, parse
 
 
 class EngineCore:
@@ -208,6 +211,8 @@ class EngineCore:
             answer = Answer(400, invalid.body)
         except Refused as refused:
             answer = Answer(400, refused.body)
+        except Unreadable:
+            answer = error_response(m.UNREADABLE_BODY.text, 400)
         except ValueError as refused:
             raised = Raised("ValueError", str(refused))
             answer = Answer(400, {"error": {"message": str(refused)}}, value=raised)
@@ -220,6 +225,8 @@ class EngineCore:
         if call_id in self._gone:
             self._gone.discard(call_id)
             return
+        if self.profile.structs == "dataclass" and answer.media == "json" and not _encodable(answer.body):
+            answer = internal_error(TypeError("str is not valid UTF-8: surrogates not allowed"))
         self._effects.append(
             Reply(id=call_id, status=answer.status, body=answer.body, media=answer.media, value=answer.value)
         )
@@ -322,6 +329,15 @@ class EngineCore:
             self._reply(call_id, answer)
 
         task.add_callback(finished)
+
+
+def _encodable(body: Any) -> bool:
+    """Whether a response can be written: up to 0.5.12 a lone surrogate of the request gets as far as this."""
+    try:
+        msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_crash(error: Exception) -> Crash:

@@ -193,6 +193,7 @@ WEIGHT_VERSION_DEPRECATED = Message(
     _TO_20, "404", "entrypoints/http_server.py:798@0.5.20",
 )  # fmt: skip
 GET_BY_NAME_FAILED = Message("Get parameter by name failed", ALL, "400", "entrypoints/http_server.py:1568@0.5.23")
+UNREADABLE_BODY = Message("There was an error parsing the body", ALL[:1], "400", "fastapi/routing.py:514 (0.165)")
 INTERNAL_ERROR = Message("Internal Server Error", ALL, "500", "starlette: an exception in the HTTP process")
 DP_OLD = Message(
     "dp_size must be 1 or dp attention must be enabled for {what}",

@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -46,63 +45,6 @@ class Invalid(Exception):
             "param": None,
             "code": 400,
         }
-
-
-def is_json(content_type: str) -> bool:
-    """Whether FastAPI reads a body as JSON; anything else stays bytes, which no schema takes
-    (fastapi/routing.py:474)."""
-    kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")
-    return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
-
-
-def decode_json(p: EngineProfile, route: Route, method: str, raw: bytes | str) -> Any:
-    """The JSON value of a raw body; None when it is empty. `Invalid` for text that is not JSON."""
-    if not raw:
-        return None
-    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-    try:
-        value = json.loads(raw)
-        if p.structs == "msgspec" and ("NaN" in text or "Infinity" in text):
-            json.loads(text, parse_constant=_refuse_constant)
-        return value
-    except json.JSONDecodeError as error:
-        message, position = (error.msg, error.pos) if p.structs == "dataclass" else _orjson_text(error, text)
-    except (ValueError, UnicodeDecodeError):
-        message, position = "unexpected character, expected a JSON value", max(text.find("NaN"), 0)
-    ctx = {"error": message}
-    entry = {"type": "json_invalid", "loc": ("body", position), "msg": "JSON decode error", "input": {}, "ctx": ctx}
-    raise Invalid(route, method, [entry])
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-_ORJSON = {
-    "Expecting property name enclosed in double quotes": "unexpected character, expected a string key",
-    "Expecting value": "unexpected character, expected a JSON value",
-    "Extra data": "unexpected content after document",
-    "Expecting ':' delimiter": "unexpected character, expected ':' after key",
-    "Expecting ',' delimiter": "unexpected character, expected ',' or ']'",
-}
-
-
-def _orjson_text(error: json.JSONDecodeError, text: str) -> tuple[str, int]:
-    """orjson's words for an error of the json module (0.5.17 and later read bodies with orjson)."""
-    if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
-        return "unexpected end of data", len(text)
-    before = text[: error.pos].rstrip()
-    if text[error.pos] in "]}" and before.endswith(","):
-        return "trailing comma is not allowed", len(before) - 1
-    if error.msg.startswith("Invalid control character"):
-        return "unexpected control character in string", error.pos
-    literal = {"n": "null", "t": "true", "f": "false"}.get(text[error.pos])
-    if error.msg == "Expecting value" and literal:
-        return f"invalid literal, expected '{literal}'", error.pos
-    message = _ORJSON.get(error.msg, error.msg)
-    if message.endswith("or ']'") and before.lstrip().startswith("{"):
-        message = message.replace("]", "}")
-    return message, error.pos
 
 
 def parse(p: EngineProfile, route: Route, method: str, struct: Struct, value: Any) -> dict[str, Any] | None:

@@ -103,7 +103,9 @@ def test_in_a_generation_it_is_a_500_and_lets_go_of_the_reader_lock(where: str, 
 def test_in_the_receive_loop_it_ends_the_process() -> None:
     engine = Driver()
     engine.core._tm.receive = planted  # type: ignore[method-assign]  # the plant
-    assert engine.call("flush_cache").ending == "dropped"
+    fatal = engine.start("flush_cache")
+    assert engine.call("model_info", method="GET").ending == "dropped", "that process answers nothing from then on"
+    assert engine.result(fatal).ending == "dropped"
     assert engine.died is not None
     assert engine.died.error == PLANTED
 
@@ -126,3 +128,6 @@ def test_what_ends_the_program_passes_through() -> None:
     engine.core._tm.flush_cache = stop  # type: ignore[method-assign,assignment]  # the plant
     with pytest.raises(KeyboardInterrupt):
         engine.call("flush_cache")
+    engine.core._controls._generator._dispatch = stop  # type: ignore[method-assign,assignment]  # the plant
+    with pytest.raises(KeyboardInterrupt):
+        engine.call("health", method="GET")
