@@ -5,6 +5,7 @@ numpy only. Norms and biases are random too, so that any tensor left out of a re
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Mapping
@@ -108,8 +109,15 @@ def hf_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def tiny_weights(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Random weights under HF names, full shapes, in the config's dtype; the same seed gives the same bytes.
 
-    So spread that the greedy tokens depend on every tensor: see `_spread`.
+    So spread that the greedy tokens depend on every tensor: see `_spread`. The arrays are the caller's own.
     """
+    return {name: values.copy() for name, values in _drawn(json.dumps(dict(config)), seed).items()}
+
+
+@functools.lru_cache(maxsize=16)
+def _drawn(text: str, seed: int) -> dict[str, np.ndarray]:
+    """The weights for a config given as JSON: drawing them costs a hundred times what a copy does."""
+    config: dict[str, Any] = json.loads(text)
     rng = np.random.default_rng(seed)
     dtype = NUMPY_DTYPES[config.get("torch_dtype") or config.get("dtype") or "bfloat16"]
     out: dict[str, np.ndarray] = {}

@@ -78,9 +78,16 @@ class Baseline:
 
 
 def measure(
-    checks: Sequence[Check], sources: Sequence[Source], budget: Budget, tell: Callable[[int], None] = lambda i: None
+    checks: Sequence[Check],
+    sources: Sequence[Source],
+    budget: Budget,
+    tell: Callable[[int], None] = lambda i: None,
+    forget: Callable[[], None] = lambda: None,
 ) -> Baseline:
-    """Run every check once under coverage, one dynamic context each. Call it in a process of its own."""
+    """Run every check once under coverage, one dynamic context each. Call it in a process of its own.
+
+    `forget` empties caches before each check, so that every check runs the lines that it depends on.
+    """
     import coverage
 
     before = set(sys.modules)
@@ -92,6 +99,7 @@ def measure(
         cov.start()
         for i, check in enumerate(checks):
             tell(i)
+            forget()
             cov.switch_context(str(i))
             measured.append(run_one(check, budget))
         cov.switch_context("-")

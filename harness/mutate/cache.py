@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 12
 _VERSIONS = ("pytest", "hypothesis", "coverage", "numpy", "msgspec", "ml_dtypes")
 

@@ -1,174 +1,165 @@
-"""What happens in the forked child: change the program, run checks until one notices, say what happened.
+"""What happens in the forked child: change the program, run checks until one notices, say what happened, undo, next.
 
-Nothing here returns to the caller: the child ends with `os._exit`, and nothing has to be restored.
+A child runs one batch of jobs. What a mutant leaves behind could make a later one look killed, so every check that
+killed is run once more on unmutated code before the verdicts leave the child; where it does not hold then, or the
+child is unclean in a way that shows, the mutants are run again, each in a child of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
 import pickle
 import resource
 import signal
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from harness.mutate.budget import Budget, BudgetSpent, limit_for
-from harness.mutate.checks import Check, Finding, one_line
+from harness.mutate.budget import Budget
+from harness.mutate.checks import Check, one_line
+from harness.mutate.jobs import VALIDATING, Job, Progress, Report, Step, Undo
 from harness.mutate.mutant import PatternGoneError
+from harness.mutate.pursuit import Killers, pursue, run_step
 
-CPU_MINIMUM = 2.0
-CPU_FACTOR = 30.0
+FLUSH_S = 1.0
 _PDEATHSIG = 1
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 
-
-@dataclass(frozen=True)
-class Step:
-    """One check to run: its index, and what it needs unmutated (steps, CPU seconds, wall seconds)."""
-
-    check: int
-    steps: int
-    cpu: float
-    seconds: float
-
-    @property
-    def cpu_limit(self) -> float:
-        """CPU seconds after which the check is ended."""
-        return self.cpu * CPU_FACTOR + CPU_MINIMUM
+Said = (
+    tuple[Literal["reports"], list[tuple[int, Report]]]
+    | tuple[Literal["alone"], list[int]]
+    | tuple[Literal["end", "late", "broken"], str]
+)
+"""What a child says: verdicts by place in the batch; jobs that need a child of their own; that it is done."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """One mutant to run. `breaks` are its declared rules; the first `declared` steps judge at least one of them.
+class _Child:
+    def __init__(
+        self,
+        batch: Sequence[Job],
+        checks: Sequence[Check],
+        budget: Budget,
+        say: Callable[[Said], None],
+        progress: Progress,
+        leave: Callable[[], None],
+        deadline: float | None,
+    ) -> None:
+        self._batch, self._checks, self._budget, self._say = batch, checks, budget, say
+        self._progress, self._leave, self._deadline = progress, leave, deadline
+        self._killers = Killers()
+        self._pending: list[tuple[int, Report]] = []
+        self._threads = threading.active_count()
+        self._flushed = time.monotonic()
 
-    `everything` runs all steps, for a full kill matrix.
-    """
+    def work(self) -> None:
+        """All jobs, or as many as this child can be trusted with."""
+        for at, job in enumerate(self._batch):
+            if at and self._deadline is not None and time.monotonic() > self._deadline:
+                if self._flush():
+                    self._say(("late", ""))
+                return
+            report, undo = self._one(at, job)
+            report.shared = at > 0
+            self._pending.append((at, report))
+            if len(self._batch) == 1:
+                self._say(("reports", self._pending))
+                break
+            clean = undo is not None and self._undone(undo)
+            last = not clean or at + 1 == len(self._batch)
+            if (last or time.monotonic() - self._flushed > FLUSH_S) and not self._flush():
+                return
+            if last:
+                break
+        self._say(("end", ""))
 
-    id: str
-    apply: Callable[[], None]
-    steps: tuple[Step, ...]
-    breaks: frozenset[str] = frozenset()
-    declared: int = 0
-    everything: bool = False
+    def _one(self, at: int, job: Job) -> tuple[Report, Undo | None]:
+        started, cpu = time.perf_counter(), time.process_time()
+        ran = 0
 
+        def tell(step: Step) -> None:
+            nonlocal ran
+            ran += 1
+            self._progress.step(step.check, ran, at)
+            signal.setitimer(signal.ITIMER_PROF, step.cpu_limit)
 
-@dataclass
-class Report:
-    """What the child saw. `ending` is survived, killed, misattributed, crash, timeout, or error (it cannot be made)."""
-
-    ending: str
-    check: int = -1
-    rule: str = ""
-    text: str = ""
-    ran: int = 0
-    seconds: float = 0.0
-    cpu: float = 0.0
-    found: list[tuple[int, str]] = field(default_factory=list)
-
-
-def pursue(job: Job, checks: Sequence[Check], budget: Budget, tell: Callable[[Step], None]) -> Report:
-    """Run the steps of a job in order and judge what they find. The mutant is already in place."""
-    report = Report("survived")
-    other: Report | None = None
-    for at, step in enumerate(job.steps):
-        if at == job.declared and other is not None and not job.everything:
-            break  # no declared rule noticed, another one did: nothing that follows can change the verdict
-        tell(step)
-        budget.start(limit_for(step.steps))
-        report.ran += 1
-        for finding in _run(checks[step.check]):
-            if not finding.crash:
-                report.found.append((step.check, finding.rule))
-            ending = _ending(finding, job)
-            if ending == "killed" and report.ending != "killed":
-                report.ending, report.check, report.rule, report.text = ending, step.check, finding.rule, finding.text
-            elif ending != "killed" and other is None:
-                other = Report(ending, step.check, finding.rule, finding.text)
-        if not job.everything and (report.ending == "killed" or (other is not None and not job.breaks)):
-            break
-    if report.ending == "survived" and other is not None:
-        report.ending, report.check, report.rule, report.text = other.ending, other.check, other.rule, other.text
-    return report
-
-
-def _run(check: Check) -> list[Finding]:
-    try:
-        return check.run()
-    except BudgetSpent as error:
-        return [Finding("", str(error), crash=True)]
-    except BaseException as error:
-        return [Finding("", one_line(error), crash=True)]
-
-
-def _ending(finding: Finding, job: Job) -> str:
-    if finding.crash:
-        return "timeout" if "step budget spent" in finding.text else "crash"
-    if job.breaks:
-        return "killed" if finding.rule in job.breaks else "misattributed"
-    return "killed"
-
-
-class Progress:
-    """Shared memory in which a child says which check it runs, so that a killed child can be understood."""
-
-    def __init__(self) -> None:
-        self._map = mmap.mmap(-1, 16)
-        self.step(-1, 0)
-
-    def step(self, check: int, ran: int) -> None:
-        """From the child."""
-        self._map[:16] = struct.pack("qq", check, ran)
-
-    def read(self) -> tuple[int, int]:
-        """From the parent: the check that ran last, and how many had begun."""
-        check, ran = struct.unpack("qq", self._map[:16])
-        return check, ran
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._map.close()
-
-
-def main(
-    job: Job, checks: Sequence[Check], budget: Budget, out: int, progress: Progress, enter: Any, leave: Any
-) -> None:
-    """The whole life of a child. Writes one pickled Report to `out`."""
-    started, cpu = time.perf_counter(), time.process_time()
-    ran = 0
-
-    def tell(step: Step) -> None:
-        nonlocal ran
-        ran += 1
-        progress.step(step.check, ran)
-        signal.setitimer(signal.ITIMER_PROF, step.cpu_limit)
-
-    try:
-        os.setpgid(0, 0)
-        quiet()
-        _limits(sum(s.cpu_limit for s in job.steps))
-        enter()
+        self._progress.step(-1, 0, at)
+        undo: Undo | None = None
         try:
-            job.apply()
+            undo = job.apply()
         except PatternGoneError as error:
             report = Report("error", text=str(error))
         except Exception as error:
             report = Report("error", text=f"cannot make the mutant: {one_line(error)}")
         else:
-            report = pursue(job, checks, budget, tell)
+            report = pursue(job, self._checks, self._budget, tell, self._killers)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         report.seconds, report.cpu = time.perf_counter() - started, time.process_time() - cpu
-        _write(out, pickle.dumps(report))
+        return report, undo
+
+    def _undone(self, undo: Undo) -> bool:
+        """The program is as it was, as far as can be seen."""
+        try:
+            self._leave()
+            undo()
+        except BaseException:
+            return False
+        if threading.active_count() > self._threads:
+            return False
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        return False
+
+    def _flush(self) -> bool:
+        """Say what is certain by now. False when this child can say no more: unmutated code fails here."""
+        steps = {s.check: s for job in self._batch for s in job.steps}
+        doubtful = {r.check for _, r in self._pending if r.shared and r.check >= 0}
+        at = self._pending[-1][0] if self._pending else 0
+        bad = False
+        for check in sorted(doubtful):
+            self._progress.step(VALIDATING, check, at)
+            signal.setitimer(signal.ITIMER_PROF, steps[check].cpu_limit)
+            bad = bool(run_step(steps[check], self._checks, self._budget))
+            if bad:
+                break
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        self._say(("reports", [(i, r) for i, r in self._pending if not bad or not r.shared]))
+        if bad:
+            self._say(("alone", [i for i, r in self._pending if r.shared]))
+            self._say(("end", ""))
+        self._pending = []
+        self._flushed = time.monotonic()
+        return not bad
+
+
+def main(
+    batch: Sequence[Job],
+    checks: Sequence[Check],
+    budget: Budget,
+    out: int,
+    progress: Progress,
+    enter: Callable[[], None],
+    leave: Callable[[], None],
+    deadline: float | None = None,
+) -> None:
+    """The whole life of a child; it never returns. Writes pickled `Said`s to `out`."""
+    try:
+        os.setpgid(0, 0)
+        quiet()
+        _limits(sum(s.cpu_limit for job in batch for s in job.steps))
+        enter()
+        _Child(batch, checks, budget, lambda said: _write(out, pickle.dumps(said)), progress, leave, deadline).work()
         with contextlib.suppress(BaseException):
             leave()
     except BaseException as error:
         with contextlib.suppress(OSError):
-            _write(out, pickle.dumps(Report("crash", text=one_line(error))))
+            _write(out, pickle.dumps(("broken", one_line(error))))
     finally:
         os._exit(0)
 
@@ -187,12 +178,12 @@ def quiet() -> None:
 
 
 def _limits(cpu: float) -> None:
-    seconds = int(cpu) + 5
+    seconds = min(int(cpu) * 2 + 10, 1 << 30)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _write(fd: int, data: bytes) -> None:
-    view = memoryview(struct.pack("q", len(data)) + data)
+    view: Any = memoryview(struct.pack("q", len(data)) + data)
     while view:
         view = view[os.write(fd, view) :]

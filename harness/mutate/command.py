@@ -48,6 +48,7 @@ class Request:
     rerun: bool = True
     cache: bool = True
     equivalents: Path | None = None
+    caches: tuple[str, ...] = ()
     min_score: float = 0.0
     only_list: bool = False
 
@@ -79,13 +80,12 @@ def run(request: Request) -> int:
         modules = sorted({*(place.partition(":")[0] for place in edited), CONTROLLED})
         if request.only_list:
             return _list(mutants)
-    program = Program(modules)
+    program = Program(modules, request.caches)
     if not request.of_catalogue:
         mutants = _generic(request, program)
         if request.only_list:
             return _list(mutants)
-    named = request.mutants if request.of_catalogue else ()
-    breaks = frozenset(rule for m in mutants for rule in m.breaks) if named else frozenset()
+    breaks = frozenset(rule for m in mutants for rule in m.breaks)
     described = _described(request, judged_by_rules, breaks)
     if request.explain:
         from harness.mutate.pytests import PytestCheck
@@ -113,9 +113,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _configured(request: Request) -> tuple[Request, bool]:
     """With the project's own set filled in, and whether rules judge."""
+    found = config.load()
+    request = replace(request, caches=() if request.of_catalogue and not request.generic else found.caches)
     if not request.generic:
         return request, bool(request.sut) or request.of_catalogue
-    found = config.load()
     if not found.targets:
         raise UsageError("--generic: no [tool.refitcheck.mutate] with targets in a pyproject.toml here")
     request = replace(

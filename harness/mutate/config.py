@@ -1,7 +1,8 @@
 """The mutation set that a project names in its pyproject.toml, table `[tool.refitcheck.mutate]`.
 
 Keys: `targets` (modules or packages), `tests` (pytest arguments), `rules` (true: the rules judge too), `equivalents`
-(the reviewed file). Paths are relative to the file.
+(the reviewed file), `caches` (`module:name` of objects with a `clear()`, emptied before and after each mutant). Paths
+are relative to the file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from harness.errors import UsageError
 
-_KEYS = {"targets": list, "tests": list, "rules": bool, "equivalents": str}
+_KEYS = {"targets": list, "tests": list, "rules": bool, "equivalents": str, "caches": list}
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Config:
     tests: tuple[str, ...] = ()
     rules: bool = False
     equivalents: Path | None = None
+    caches: tuple[str, ...] = ()
 
 
 def load(start: Path | None = None) -> Config:
@@ -51,6 +53,7 @@ def _read(path: Path) -> Config:
         tuple(_absolute(path.parent, arg) for arg in table.get("tests", ())),
         table.get("rules", False),
         path.parent / equivalents if equivalents else None,
+        tuple(table.get("caches", ())),
     )
 
 

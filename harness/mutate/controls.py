@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.mutate.baseline import Baseline
-from harness.mutate.child import Report
+from harness.mutate.jobs import Report
 from harness.mutate.program import Program
 from harness.mutate.sites import placed
 from harness.mutate.source import Function, Source
@@ -22,7 +22,7 @@ class Control:
 
     id: str
     expect: str
-    apply: Callable[[], None]
+    apply: Callable[[], Callable[[], None] | None]
     checks: list[int]
     report: Report | None = None
 
@@ -80,5 +80,5 @@ def _bare(node: Any) -> Any:
     return node
 
 
-def _swap(program: Program, source: Source, function: Function, node: Any) -> Callable[[], None]:
+def _swap(program: Program, source: Source, function: Function, node: Any) -> Callable[[], Callable[[], None]]:
     return lambda: program.swap(source, function, node)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.mutate.baseline import HEAVY
-from harness.mutate.child import Report
 from harness.mutate.forked import forked
+from harness.mutate.jobs import Report
 from harness.mutate.mutant import Mutant
 from harness.mutate.sites import Site
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,12 +13,15 @@ DETECTED: frozenset[str] = frozenset({"killed", "crash", "timeout"})
 
 
 class Op(Protocol):
-    """How a mutant changes the program. Applied in a process of its own; nothing is ever undone."""
+    """How a mutant changes the program. What cannot be undone is applied in a process of its own."""
 
     kind: str
 
-    def apply(self, target: str, live: Any) -> None:
-        """Change the running program. PatternGoneError when what it edits is not there any more."""
+    def apply(self, target: str, live: Any) -> Callable[[], None] | None:
+        """Change the running program. PatternGoneError when what it edits is not there any more.
+
+        What is returned undoes it; None where nothing can.
+        """
         ...
 
     def describe(self) -> str:

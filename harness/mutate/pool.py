@@ -1,6 +1,7 @@
-"""Forks one child per mutant, at most `workers` at a time, and collects what they say.
+"""Forks children for batches of jobs, at most `workers` at a time, and collects what they say.
 
-The parent only waits: a child that is silent past its wall clock limit is killed with everything it started.
+The parent only waits: a child that is silent past its wall clock limit is killed with everything it started. A job
+that ended its child, or whose verdict is in doubt, is run again as the first and only one of a new child.
 """
 
 from __future__ import annotations
@@ -13,39 +14,72 @@ import selectors
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness.mutate import child
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check
-from harness.mutate.child import Job, Progress, Report
+from harness.mutate.jobs import VALIDATING, Job, Progress, Report
 
 WALL_MINIMUM = 15.0
 WALL_FACTOR = 60.0
 IDLE_POLL_S = 0.25
-IDLE_MINIMUM_S = 1.5
+IDLE_MINIMUM_S = 1.0
 IDLE_FACTOR = 10.0
+BATCH = 40
+SHARES = 4
+"""Every worker gets at least so many batches, so that none is left with a long one at the end."""
 _TIMEOUTS = (signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL)
 
 
 @dataclass
 class _Child:
-    job: Job
+    batch: Sequence[Job]
     pid: int
     fd: int
     progress: Progress
-    deadline: float
     started: float
     data: bytearray = field(default_factory=bytearray)
-    at: tuple[int, int] = (-1, 0)
+    left: dict[int, Job] = field(default_factory=dict)
+    alone: list[int] = field(default_factory=list)
+    reports: list[tuple[Job, Report]] = field(default_factory=list)
+    ended: str = ""
+    broken: str = ""
+    at: tuple[int, int, int] = (-1, 0, -1)
+    stepped: float = 0.0
     busy: float | None = None
     since: float = 0.0
 
+    def hear(self) -> None:
+        """Take in what has come whole."""
+        while len(self.data) >= 8:
+            (size,) = struct.unpack("q", self.data[:8])
+            if len(self.data) < 8 + size:
+                return
+            kind, what = pickle.loads(bytes(self.data[8 : 8 + size]))
+            del self.data[: 8 + size]
+            if kind == "reports":
+                self.reports += [(self.left.pop(at), report) for at, report in what]
+            elif kind == "alone":
+                self.alone += what
+            else:
+                self.ended = kind
+                self.broken = what
+
+    def usual(self) -> float:
+        """Wall seconds that the check now running takes unmutated."""
+        check, ran, job = self.at
+        check = ran if check == VALIDATING else check
+        return next((s.seconds for s in self.batch[job].steps if s.check == check), 0.0)
+
     @property
-    def complete(self) -> bool:
-        return len(self.data) >= 8 and len(self.data) >= 8 + struct.unpack("q", self.data[:8])[0]
+    def running(self) -> str:
+        """The job that it is at."""
+        return self.batch[self.progress.read()[2]].id
 
 
 def _busy(pid: int) -> float | None:
@@ -60,6 +94,19 @@ def _busy(pid: int) -> float | None:
         return used
     except (OSError, ValueError, IndexError):
         return None
+
+
+def batches(jobs: Sequence[Job], workers: int) -> Iterator[list[Job]]:
+    """Jobs that follow each other and are of one group share a child."""
+    size = max(1, min(BATCH, len(jobs) // (workers * SHARES)))
+    batch: list[Job] = []
+    for job in jobs:
+        if batch and (not job.group or job.group != batch[0].group or len(batch) >= size):
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
 
 
 class Pool:
@@ -79,84 +126,97 @@ class Pool:
         self._looked = 0.0
 
     def run(
-        self, jobs: Iterable[Job], tick: Callable[[list[str]], None] = lambda ids: None
+        self,
+        jobs: Sequence[Job],
+        tick: Callable[[list[str]], None] = lambda ids: None,
+        deadline: float | None = None,
     ) -> Iterator[tuple[Job, Report]]:
-        """Yield each job with its report as children end. `tick` is told a few times a second what runs.
+        """Yield each job with its report as they come. `tick` is told a few times a second what runs.
 
-        When the caller stops early, or is interrupted, the children that still run are killed.
+        No job is begun after `deadline` (of time.monotonic()). When the caller stops early, or is interrupted, the
+        children that still run are killed.
         """
-        waiting = iter(jobs)
+        waiting = deque(batches(jobs, self._workers))
         gc.collect()
         gc.freeze()
-        more = True
         try:
             with selectors.DefaultSelector() as selector:
                 while True:
-                    while more and len(self._running) < self._workers:
-                        job = next(waiting, None)
-                        if job is None:
-                            more = False
-                            break
-                        started = self._fork(job)
+                    late = deadline is not None and time.monotonic() > deadline
+                    while waiting and not late and len(self._running) < self._workers:
+                        started = self._fork(waiting.popleft(), deadline)
                         selector.register(started.fd, selectors.EVENT_READ, started)
                     if not self._running:
                         return
-                    tick([c.job.id for c in self._running.values()])
+                    tick([c.running for c in self._running.values()])
                     for done in self._wait(selector):
                         selector.unregister(done.fd)
-                        yield done.job, self._bury(done)
+                        waiting.extendleft(reversed(self._bury(done)))
+                        yield from done.reports
+                        done.reports = []
+                    for found in list(self._running.values()):
+                        reports, found.reports = found.reports, []
+                        yield from reports
         finally:
             for left in list(self._running.values()):
                 self._kill(left)
                 self._bury(left)
             gc.unfreeze()
 
-    def _fork(self, job: Job) -> _Child:
+    def _fork(self, batch: Sequence[Job], deadline: float | None) -> _Child:
         read, write = os.pipe()
         progress = Progress()
         pid = os.fork()
         if pid == 0:
             os.close(read)
-            child.main(job, self._checks, self._budget, write, progress, self._enter, self._leave)
+            child.main(batch, self._checks, self._budget, write, progress, self._enter, self._leave, deadline)
         os.close(write)
         os.set_blocking(read, False)
         now = time.monotonic()
-        wall = WALL_MINIMUM + WALL_FACTOR * sum(s.seconds for s in job.steps)
-        made = _Child(job, pid, read, progress, now + wall, now)
+        made = _Child(batch, pid, read, progress, now, left=dict(enumerate(batch)), stepped=now)
         self._running[pid] = made
         return made
 
     def _wait(self, selector: selectors.BaseSelector) -> list[_Child]:
         """The children that have said everything, have ended, or had to be killed."""
-        soonest = min(c.deadline for c in self._running.values())
         done = []
-        for key, _ in selector.select(min(0.2, max(0.0, soonest - time.monotonic()))):
+        for key, _ in selector.select(0.2):
             found: _Child = key.data
             data = b"x"
             with contextlib.suppress(BlockingIOError):
                 while data:
                     data = os.read(found.fd, 65536)
                     found.data += data
-            if found.complete or not data:
+            found.hear()
+            if found.ended or not data:
                 done.append(found)
         now = time.monotonic()
         if now - self._looked >= IDLE_POLL_S:
             self._looked = now
             for found in self._running.values():
-                if found not in done and (now > found.deadline or self._stuck(found, now)):
+                if found not in done and self._stuck(found, now):
                     self._kill(found)
                     done.append(found)
         return done
 
     @staticmethod
     def _stuck(found: _Child, now: float) -> bool:
-        """Every thread of the child sleeps, and has for some time, although unmutated the check would be over."""
+        """Every thread of the child sleeps, and has for some time, although unmutated the check would be over.
+
+        So is a child that has been at one check for too long, whatever it does.
+        """
         at = found.progress.read()
         busy = _busy(found.pid)
-        if at != found.at or busy is None or busy != found.busy:
-            found.at, found.busy, found.since = at, busy, now
+        if at != found.at:
+            found.at, found.stepped = at, now
+            found.busy, found.since = busy, now
             return False
-        usual = next((s.seconds for s in found.job.steps if s.check == at[0]), 0.0)
+        usual = found.usual()
+        if now - found.stepped > WALL_MINIMUM + WALL_FACTOR * usual:
+            return True
+        if busy is None or busy != found.busy:
+            found.busy, found.since = busy, now
+            return False
         return now - found.since > IDLE_MINIMUM_S + IDLE_FACTOR * usual
 
     @staticmethod
@@ -165,11 +225,13 @@ class Pool:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(found.pid, signal.SIGKILL)
 
-    def _bury(self, found: _Child) -> Report:
-        if found.complete:
+    def _bury(self, found: _Child) -> list[list[Job]]:
+        """Wait for its end, and say what is to be run again. Its last reports are added to `found.reports`."""
+        if found.ended:
             # It has said everything; give its clean-up the time that is left, then end it and what it started.
+            deadline = time.monotonic() + WALL_MINIMUM
             while os.waitpid(found.pid, os.WNOHANG) == (0, 0):
-                if time.monotonic() > found.deadline:
+                if time.monotonic() > deadline:
                     self._kill(found)
                     os.waitpid(found.pid, 0)
                     break
@@ -181,13 +243,35 @@ class Pool:
             os.killpg(found.pid, signal.SIGKILL)
         os.close(found.fd)
         del self._running[found.pid]
-        check, ran = found.progress.read()
+        found.at = found.progress.read()
         found.progress.close()
-        if found.complete:
-            report: Report = pickle.loads(bytes(found.data[8:]))
-            return report
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        said = signal.Signals(number).name if number else f"exit {os.waitstatus_to_exitcode(status)}"
-        ending = "timeout" if number in _TIMEOUTS else "crash"
-        text = f"CPU or wall clock limit ({said})" if ending == "timeout" else f"the process ended by itself ({said})"
-        return Report(ending, check, "", text, ran, time.monotonic() - found.started)
+        return self._rest(found, status)
+
+    @staticmethod
+    def _rest(found: _Child, status: int) -> list[list[Job]]:
+        left = found.left
+        if found.ended == "late":
+            return [[left[i]] for i in found.alone]
+        if found.ended == "broken":
+            text = f"the child could not run: {found.broken}"
+            found.reports += [(job, Report("error", text=text)) for job in left.values()]
+            return []
+        alone = list(found.alone)
+        if not found.ended and left:
+            check, ran, at = found.at
+            if check == VALIDATING:
+                alone += [i for i in left if i <= at]
+            elif at in left and at > 0:
+                alone.append(at)
+            elif at in left:
+                found.reports.append((left.pop(at), _death(status, check, ran, time.monotonic() - found.started)))
+        rest = [job for i, job in left.items() if i not in set(alone)]
+        return [*([left[i]] for i in alone), *([rest] if rest else [])]
+
+
+def _death(status: int, check: int, ran: int, seconds: float) -> Report:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    said: Any = signal.Signals(number).name if number else f"exit {os.waitstatus_to_exitcode(status)}"
+    ending = "timeout" if number in _TIMEOUTS else "crash"
+    text = f"CPU or wall clock limit ({said})" if ending == "timeout" else f"the process ended by itself ({said})"
+    return Report(ending, check, "", text, ran, seconds)

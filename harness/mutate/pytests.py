@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import unittest
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ class PytestCheck:
         self.id = item.nodeid
         self.path = str(item.path)
         self.rules = frozenset(str(a) for m in item.iter_markers("rules") for a in m.args)
+        self._plain: bool | None = None
 
     def run(self) -> list[Finding]:
         """Set up, call and tear down the item; fixtures of wider scope stay for the next one."""
@@ -50,13 +52,21 @@ class PytestCheck:
         hook = item.ihook
         session: Any = item.session
         found: list[Finding] = []
+        if self._plain is None:
+            self._plain = plain_item(item)
+        plain = self._plain
         session._setupstate.teardown_exact(item)
         if _TMP_PATH is not None:
             item.stash[_TMP_PATH] = {"call": True}  # a report would say so; without it tmp_path cannot be torn down
         try:
-            hook.pytest_runtest_setup(item=item)
-            item.__dict__.pop("_excinfo", None)
-            hook.pytest_runtest_call(item=item)
+            if plain:
+                os.environ["PYTEST_CURRENT_TEST"] = f"{self.id} (call)"
+                session._setupstate.setup(item)
+                item.runtest()
+            else:
+                hook.pytest_runtest_setup(item=item)
+                item.__dict__.pop("_excinfo", None)
+                hook.pytest_runtest_call(item=item)
             failed = item.__dict__.pop("_excinfo", None)  # where unittest cases leave what they caught
             if failed:
                 found.append(self._finding(failed[0].value))
@@ -69,7 +79,10 @@ class PytestCheck:
         except BaseException as error:  # pytest calls these failures too: SystemExit, a deadlock, its own Failed
             found.append(self._finding(error))
         try:
-            hook.pytest_runtest_teardown(item=item, nextitem=item.parent)
+            if plain:
+                session._setupstate.teardown_exact(item.parent)
+            else:
+                hook.pytest_runtest_teardown(item=item, nextitem=item.parent)
         except Exception as error:
             found.append(self._finding(error))
         return found
@@ -80,6 +93,31 @@ class PytestCheck:
             shown = self.item.repr_failure(pytest.ExceptionInfo.from_exception(error))
             text = f"{text}\n{self.id}\n{shown}"
         return Finding(next(iter(sorted(self.rules)), ""), text)
+
+
+_HOOKS = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
+_HARMLESS = ("_pytest.", "pytest_timeout", "pytest_benchmark.", "_hypothesis_pytestplugin")
+_WATCHED = frozenset({"caplog", "capsys", "capfd", "capsysbinary", "capfdbinary", "capteesys", "pytester", "benchmark"})
+
+
+def plain_item(item: pytest.Item) -> bool:
+    """Nothing but pytest's own set-up, call and tear-down happens to this item, so its hooks may be left out.
+
+    Those hooks look for marks, logs and output; without them a quick test costs a fraction.
+    """
+    cls = getattr(item, "cls", None)
+    if type(item) is not pytest.Function or (isinstance(cls, type) and issubclass(cls, unittest.TestCase)):
+        return False
+    if _WATCHED & set(item.fixturenames) or getattr(item.obj, "is_hypothesis_test", False):
+        return False
+    if any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail")):
+        return False
+    plugins = (impl.plugin for name in _HOOKS for impl in getattr(item.ihook, name).get_hookimpls())
+    return all(
+        (getattr(p, "__name__", "") or type(p).__module__).startswith(_HARMLESS)
+        or type(p).__module__.startswith(_HARMLESS)
+        for p in plugins
+    )
 
 
 class PytestChecks:

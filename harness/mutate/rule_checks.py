@@ -7,13 +7,17 @@ the faults planted into its calls. The fault plans are those of the unmutated cl
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from packaging.version import Version
 
 from harness.errors import Unsupported, UsageError
+from harness.explore import plan
+from harness.explore import rules as invariants
 from harness.faults import Fault, faults_text
+from harness.history import History
 from harness.lanes.loader import load_lane
 from harness.mutate.checks import Check, Finding
 from harness.mutate.files import load_object
@@ -50,18 +54,49 @@ class RuleCheck:
     def run(self) -> list[Finding]:
         """Run the scenario and judge; one finding for each violated rule."""
         runner = self._runner
-        if planted:
-            runner._planted = planted[-1]
         try:
-            history = runner.run_once(self._scenario, self._version, self._sut, self._faults, self.tp)
+            history = self.history(self._faults)
         except Unsupported:
             return []
         found = []
         for rule in self._rules:
-            verdict = runner._judge(rule, history)
+            verdict = runner._judgement.verdict(rule, history)
             if verdict.status == "violated":
                 found.append(Finding(rule.id, f"{verdict.actual} ({verdict.where})"))
         return found
+
+    def history(self, faults: tuple[Fault, ...]) -> History:
+        """The scenario with these faults. Unsupported when it says so."""
+        if planted:
+            self._runner._planted = planted[-1]
+        return self._runner.run_once(self._scenario, self._version, self._sut, faults, self.tp)
+
+
+class ExploredCheck(RuleCheck):
+    """One faulted history beside the fault-free one of its scenario, under the same mutant: the invariants judge."""
+
+    def __init__(self, runner: Runner, scenario: Scenario, version: str, sut: str, faults: tuple[Fault, ...]) -> None:
+        super().__init__(runner, scenario, version, sut, faults)
+        self._wanted = frozenset(r for r in runner.book.invariants if runner.settings.wants(r))
+        self.rules = self._wanted
+        self.id = f"explored {self.id}"
+
+    def run(self) -> list[Finding]:
+        """Run the scenario and judge; one finding for each invariant that does not hold."""
+        key = (os.getpid(), self._scenario.id, self._version, self._sut)
+        try:
+            if key not in _fault_free:
+                _fault_free.clear()
+                _fault_free[key] = self.history(())
+            found = invariants.verdicts(self.history(self._faults), _fault_free[key])
+        except Unsupported:
+            return []
+        broken = {rule: v for rule, v in found.items() if rule in self._wanted and v.status == "violated"}
+        return [Finding(rule, f"{v.actual} ({v.where})") for rule, v in broken.items()]
+
+
+_fault_free: dict[tuple[int, str, str, str], History] = {}
+"""By process: a mutant must not be judged beside what the unmutated client did."""
 
 
 class RuleChecks:
@@ -109,7 +144,10 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
         sides = {"engine", "refit"} if not side else {side}
         if number:
             sides.discard("engine")  # an engine has no policy
-        checks += _checks(runner, sides, frozenset(described.get("breaks", ())), newest=not versions)
+        breaks = frozenset(described.get("breaks", ()))
+        checks += _checks(runner, sides, breaks, newest=not versions)
+        if not number and breaks & book.invariants and settings.exploration == "off":
+            checks += _explored(runner, sides)
     if not checks:
         raise UsageError("no scenario exercises any of the rules asked for")
     return RuleChecks(runners, checks)
@@ -134,7 +172,7 @@ def _checks(runner: Runner, sides: set[str], breaks: frozenset[str], *, newest: 
     settings = runner.settings
     out: list[Check] = []
     for scenario in runner.book.scenarios.values():
-        if scenario.side not in sides or (breaks and not scenario.rules & breaks):
+        if scenario.side not in sides or (breaks and not runner.book.rules_of(scenario) & breaks):
             continue
         tp = max(runner.tp, scenario.min_tp)
         fitting = [v for v in settings.versions if scenario.fits(v, tp, runner.lane.name)]
@@ -146,6 +184,25 @@ def _checks(runner: Runner, sides: set[str], breaks: frozenset[str], *, newest: 
                 if scenario.explore and sut and settings.exploration != "off":
                     plans = _plans(runner, scenario, version, sut, tp)
                     out += [RuleCheck(runner, scenario, version, sut, faults) for faults in plans]
+    return out
+
+
+def _explored(runner: Runner, sides: set[str]) -> list[Check]:
+    """Three faults for every call of each explored scenario of one engine: enough for what breaks an invariant."""
+    out: list[Check] = []
+    for scenario in runner.book.scenarios.values():
+        tp = max(runner.tp, scenario.min_tp)
+        fitting = sorted((v for v in runner.settings.versions if scenario.fits(v, tp, runner.lane.name)), key=_age)
+        if not scenario.explore or scenario.side not in sides or not fitting:
+            continue
+        for sut in runner.settings.suts:
+            try:
+                recorded = runner.run_once(scenario, fitting[0], sut, (), tp)
+            except Unsupported:
+                continue
+            if len(recorded.engines()) == 1:
+                plans = plan(recorded, kinds=("status500", "drop_after", "hang"))
+                out += [ExploredCheck(runner, scenario, fitting[0], sut, faults) for faults in plans]
     return out
 
 

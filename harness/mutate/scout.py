@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from harness.mutate import child
+from harness.mutate import jobs
 from harness.mutate.baseline import Baseline, measure, warm
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check, Finding
@@ -33,26 +33,27 @@ def baseline(
     enter: Callable[[], None],
     leave: Callable[[], None],
     tick: Callable[[int], None] = lambda done: None,
+    forget: Callable[[], None] = lambda: None,
 ) -> Baseline:
     """Measure all checks. One that ends or hangs the process unmutated is marked as of no use."""
     left: list[Check] = list(checks)
     for _ in range(ATTEMPTS):
-        progress = child.Progress()
+        progress = jobs.Progress()
 
-        def work(progress: child.Progress = progress) -> Baseline:
+        def work(progress: jobs.Progress = progress) -> Baseline:
             enter()
-            found = measure(left, sources, budget, lambda i: progress.step(i, i))
+            found = measure(left, sources, budget, lambda i: progress.step(i, i), forget)
             with contextlib.suppress(Exception):
                 leave()
             return found
 
-        def alive(progress: child.Progress = progress) -> int:
-            at, _ = progress.read()
+        def alive(progress: jobs.Progress = progress) -> int:
+            at, _, _ = progress.read()
             tick(at)
             return at
 
         value = forked(work, SILENCE_S, alive)
-        at, _ran = progress.read()
+        at, _, _ = progress.read()
         progress.close()
         if isinstance(value, Baseline):
             warm_up(value)

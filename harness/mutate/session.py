@@ -11,8 +11,8 @@ from harness.mutate import cache, controls, scout
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
 from harness.mutate.checks import Check
-from harness.mutate.child import Job, Report, Step
 from harness.mutate.equivalent import Equivalents
+from harness.mutate.jobs import Job, Report, Step, Undo
 from harness.mutate.locate import locate
 from harness.mutate.mutant import Mutant, Result
 from harness.mutate.pool import Pool
@@ -160,6 +160,7 @@ class Session:
             self._host.enter,
             self._host.close,
             lambda done: self._screen.running([self._host.checks[done].id] if done >= 0 else []),
+            self._program.forget,
         )
         store.put(key, baseline.dump())
         return baseline
@@ -185,14 +186,15 @@ class Session:
         self._screen.phase("controls", len(planned))
         jobs = {c.id: Job(c.id, c.apply, self._steps(c.checks, outcome.baseline)) for c in planned}
         by_id = {c.id: c for c in planned}
-        for job, report in self._pool().run(jobs.values(), self._screen.running):
+        for job, report in self._pool().run(list(jobs.values()), self._screen.running):
             control = by_id[job.id]
             control.report = report
             outcome.controls.append(control)
             self._screen.done()
 
     def _steps(self, checks: Iterable[int], baseline: Baseline) -> tuple[Step, ...]:
-        return tuple(Step(i, m.steps, m.cpu, m.seconds) for i in checks for m in (baseline.measured[i],))
+        found = ((i, baseline.measured[i]) for i in checks)
+        return tuple(Step(i, m.steps, m.cpu, m.seconds, m.heavy) for i, m in found)
 
     def select(self, mutant: Mutant, baseline: Baseline) -> tuple[list[int], int]:
         """The checks for a mutant, declared rules first, then fastest first; and how many are declared."""
@@ -235,23 +237,16 @@ class Session:
                 restore(result, known)
             else:
                 steps = self._steps(order, baseline)
-                jobs.append(
-                    Job(mutant.id, _applier(mutant, self._program), steps, mutant.breaks, declared, plan.everything)
-                )
+                apply = _applier(mutant, self._program)
+                jobs.append(Job(mutant.id, apply, steps, mutant.breaks, declared, plan.everything, _group(mutant)))
         order_of = {mutant.id: n for n, mutant in enumerate(plan.mutants)}
         self._screen.phase("mutants", len(jobs))
         started = time.monotonic()
         deadline = started + plan.budget_s if plan.budget_s else None
 
-        def within(all_jobs: list[Job]) -> Iterable[Job]:
-            for job in all_jobs:
-                if deadline is not None and time.monotonic() > deadline:
-                    return
-                yield job
-
         ended = set()
         try:
-            for job, report in self._pool().run(within(jobs), self._screen.running):
+            for job, report in self._pool().run(jobs, self._screen.running, deadline):
                 result = results[job.id]
                 fill(result, report, self._host.checks)
                 ended.add(job.id)
@@ -294,8 +289,13 @@ class Session:
         return cache.key(*parts)
 
 
-def _applier(mutant: Mutant, program: Program) -> Callable[[], None]:
+def _applier(mutant: Mutant, program: Program) -> Callable[[], Undo | None]:
     return lambda: mutant.op.apply(mutant.target, program)
+
+
+def _group(mutant: Mutant) -> str:
+    """Mutants that can be undone share children, module by module."""
+    return mutant.module if isinstance(mutant.op, Site) else ""
 
 
 def describe(mutant: Mutant, program: Program, checks: list[str]) -> Result:

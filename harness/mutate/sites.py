@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from harness.mutate.jobs import Undo
 from harness.mutate.mutant import Mutant, Place
 from harness.mutate.source import Function, FunctionNode, Source
 
@@ -76,10 +77,15 @@ class Site:
         """The lines that tell whether a test runs through here."""
         return range(self.line, int(self.change.last.end_lineno or self.line) + 1)  # type: ignore[attr-defined]
 
-    def apply(self, target: str, live: Any) -> None:
-        """Swap the mutated code into the program `live`, editing the shared tree: for a process that ends with it."""
-        self.edit()
-        live.swap(self.source, self.function, self.function.node)
+    def apply(self, target: str, live: Any) -> Undo:
+        """Swap the mutated code into the program `live`; what is returned swaps it out again."""
+        undo = self.edit()
+        try:
+            swapped: Undo = live.swap(self.source, self.function, self.function.node)
+        finally:
+            for e in reversed(undo):
+                setattr(e.holder, e.name, e.new)
+        return swapped
 
     def edit(self) -> list[Edit]:
         """Edit the tree; what it returns undoes that when applied in reverse."""

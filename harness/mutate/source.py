@@ -177,17 +177,18 @@ class Live:
         """The live function objects made from `function`; empty when it was defined and thrown away."""
         return self._found.get((function.module, function.node.name, function.line), [])
 
-    def install(self, source: Source, function: Function, node: FunctionNode) -> bool:
-        """Swap the code of `node` into every live object; False when there is none."""
+    def install(self, source: Source, function: Function, node: FunctionNode) -> list[tuple[FunctionType, CodeType]]:
+        """Swap the code of `node` into every live object, and say what each had before; empty when there is none."""
         objects = self.objects(function)
         compiled: dict[tuple[str, ...], CodeType] = {}
+        before = [(thing, thing.__code__) for thing in objects]
         for thing in objects:
             free = thing.__code__.co_freevars
             if free not in compiled:
                 code = compile_function(source, function, node, free)
                 compiled[free] = code.replace(co_qualname=thing.__code__.co_qualname)
             thing.__code__ = compiled[free]
-        return bool(objects)
+        return before
 
 
 def loaded(name: str) -> ModuleType | None:

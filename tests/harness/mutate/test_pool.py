@@ -9,7 +9,7 @@ import time
 import pytest
 
 from harness.mutate.budget import Budget
-from harness.mutate.child import Job, Step
+from harness.mutate.jobs import Job, Step
 from harness.mutate.mutant import PatternGoneError
 from harness.mutate.pool import Pool
 from tests.harness.mutate.samples import Says, live
@@ -97,7 +97,7 @@ def spin():
 
 
 def test_an_endless_loop_elsewhere_ends_by_its_cpu_limit(monkeypatch):
-    monkeypatch.setattr("harness.mutate.child.CPU_MINIMUM", 0.2)
+    monkeypatch.setattr("harness.mutate.jobs.CPU_MINIMUM", 0.2)
     report = run(Says("a", passes), Says("b", spin))
     assert (report.ending, report.check, report.ran) == ("timeout", 1, 2)
     assert "SIGPROF" in report.text

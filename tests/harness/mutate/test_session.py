@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from harness.mutate import operators
-from harness.mutate.child import Report
 from harness.mutate.edits import Drop, Edits, Replace
 from harness.mutate.equivalent import Equivalents
+from harness.mutate.jobs import Report
 from harness.mutate.mutant import Mutant
 from harness.mutate.screen import Quiet
 from harness.mutate.session import Plan, Session

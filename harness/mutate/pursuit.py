@@ -1,0 +1,88 @@
+"""One mutant pursued: its checks run in an order until one notices, and what they found is judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from harness.mutate.budget import Budget, BudgetSpent, limit_for
+from harness.mutate.checks import Check, Finding, one_line
+from harness.mutate.jobs import Job, Report, Step
+
+UNTRIED = 0.1
+"""How likely a check is thought to kill before it was tried, of one try."""
+
+
+class Killers:
+    """Which checks killed the mutants before, in this process: those that kill often for little time go first."""
+
+    def __init__(self) -> None:
+        self._hits: Counter[int] = Counter()
+        self._tries: Counter[int] = Counter()
+
+    def saw(self, check: int, hit: bool) -> None:
+        """A check ran on a mutant."""
+        self._tries[check] += 1
+        self._hits[check] += hit
+
+    def order(self, job: Job) -> Sequence[Step]:
+        """The steps of a job; declared ones keep their place, and so do all when all are to run."""
+        if job.breaks or job.everything or not self._tries:
+            return job.steps
+        return sorted(job.steps, key=self._cost)
+
+    def _cost(self, step: Step) -> tuple[bool, float]:
+        chance = (self._hits[step.check] + UNTRIED) / (self._tries[step.check] + 1)
+        return step.heavy, (step.cpu + 0.0005) / chance
+
+
+def pursue(
+    job: Job,
+    checks: Sequence[Check],
+    budget: Budget,
+    tell: Callable[[Step], None],
+    killers: Killers | None = None,
+) -> Report:
+    """Run the steps of a job and judge what they find. The mutant is already in place."""
+    report = Report("survived")
+    other: Report | None = None
+    for at, step in enumerate(killers.order(job) if killers else job.steps):
+        if at == job.declared and other is not None and not job.everything:
+            break  # no declared rule noticed, another one did: nothing that follows can change the verdict
+        tell(step)
+        report.ran += 1
+        found = run_step(step, checks, budget)
+        if killers:
+            killers.saw(step.check, bool(found))
+        for finding in found:
+            if not finding.crash:
+                report.found.append((step.check, finding.rule))
+            ending = _ending(finding, job)
+            if ending == "killed" and report.ending != "killed":
+                report.ending, report.check, report.rule, report.text = ending, step.check, finding.rule, finding.text
+            elif ending != "killed" and other is None:
+                other = Report(ending, step.check, finding.rule, finding.text)
+        if not job.everything and (report.ending == "killed" or (other is not None and not job.breaks)):
+            break
+    if report.ending == "survived" and other is not None:
+        report.ending, report.check, report.rule, report.text = other.ending, other.check, other.rule, other.text
+    return report
+
+
+def run_step(step: Step, checks: Sequence[Check], budget: Budget) -> list[Finding]:
+    """Run one check within its step budget; whatever it raises is a finding."""
+    budget.start(limit_for(step.steps))
+    try:
+        return checks[step.check].run()
+    except BudgetSpent as error:
+        return [Finding("", str(error), crash=True)]
+    except BaseException as error:
+        return [Finding("", one_line(error), crash=True)]
+
+
+def _ending(finding: Finding, job: Job) -> str:
+    if finding.crash:
+        return "timeout" if "step budget spent" in finding.text else "crash"
+    if job.breaks:
+        return "killed" if finding.rule in job.breaks else "misattributed"
+    return "killed"
