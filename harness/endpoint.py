@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from fakes.outcome import Outcome
-from harness.errors import Unsupported
+from harness.errors import UsageError
 from harness.lanes.base import EngineHandle, Pending
 from harness.sut.protocol import Endpoint
 
@@ -22,10 +22,10 @@ class GatedEndpoint:
 
     @property
     def url(self) -> str | None:
-        """The engine's gated url, for code that speaks HTTP itself; Unsupported on a lane whose engines have none."""
+        """The engine's gated url, for code that speaks HTTP itself; UsageError on a lane whose engines have none."""
         url: str | None = getattr(self._engine, "gated_url", None)
         if url is None:
-            raise Unsupported("engines of this lane have no url (an adapter that speaks HTTP runs on --lane http)")
+            raise UsageError(f"engine {self.name} runs in process and has no url: an adapter of urls needs --lane http")
         return url
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import RefitcheckError
 from harness.report import text
 from harness.results import Result, results_of
 from harness.rules import Rule
@@ -129,7 +130,10 @@ class RuleItem(pytest.Item):
 
     def setup(self) -> None:
         """Run the scenarios of the rule; skip when it is unsupported."""
-        self.result = self.refit.result(self.rule, self.version, self.sut)
+        try:
+            self.result = self.refit.result(self.rule, self.version, self.sut)
+        except RefitcheckError as error:
+            raise Told(str(error)) from None
         self.user_properties.append(("exercised", self.result.verdict.exercised))
         if self.result.status == "error":
             raise Told(text.failure(self.result, self.refit.info) + f"\n{self.result.trace}")
@@ -178,9 +182,10 @@ def _groups(book: Book) -> dict[str, str]:
             first, *others = sorted(book.rules_of(scenario))
             for other in others:
                 group[root(other)] = root(first)
-    names = {rule: root(rule) for rule in book.rules}
-    sizes = Counter(names.values())
-    return {rule: name for rule, name in names.items() if sizes[name] > 1}
+    roots = {rule: root(rule) for rule in book.rules}
+    sizes = Counter(roots.values())
+    numbers = {name: number for number, name in enumerate((n for n, size in sizes.items() if size > 1), 1)}
+    return {rule: f"explored-{numbers[name]}" for rule, name in roots.items() if name in numbers}
 
 
 def _number(option: str, value: Any) -> int:

@@ -163,12 +163,16 @@ def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version
 def exit_code(settings: Settings, results: Iterable[Result]) -> int:
     """The worst: 3 harness error, 1 violated, 2 inconclusive, 0 when at least one rule held.
 
-    SHOULD rules count as MUST rules do.
+    SHOULD rules count as MUST rules do. A client of which every rule is unsupported was not judged at all:
+    inconclusive, whatever the engines held.
     """
+    results = list(results)
     statuses = {
         r.status for r in results if not (r.status == "inconclusive" and named(r.rule.id, settings.allow_inconclusive))
     }
     for status in ("error", "violated", "inconclusive"):
         if status in statuses:
             return EXIT[status]
-    return 0 if "held" in statuses else EXIT["inconclusive"]
+    suts = {r.sut for r in results if r.sut and settings.side != "engine"}
+    judged = {r.sut for r in results if r.status != "unsupported"}
+    return 0 if "held" in statuses and suts <= judged else EXIT["inconclusive"]

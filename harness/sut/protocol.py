@@ -23,7 +23,11 @@ class EndpointError(Exception):
 
 
 class Endpoint(Protocol):
-    """A gated way to one engine."""
+    """A gated way to one engine.
+
+    `url` is its base url, without a last slash. In process (lane fake) there is none: reading it ends the run with a
+    line that says so.
+    """
 
     name: str
     url: str | None

@@ -7,6 +7,7 @@ from junitparser import JUnitXml
 
 from harness.cli import invoke
 from harness.history_files import read_history
+from harness.run import HEADS
 
 
 @pytest.fixture
@@ -138,6 +139,18 @@ def test_list_of_provenance_says_what_was_validated_and_what_was_not(cli, toys_i
     assert rows["REAL-2"] == "not yet not now"
     assert rows["TOY-1"] == "fake only a toy"
     assert out.splitlines()[-1] == "fake only 11  validated 1  not yet 1  of 13 rules"
+
+
+@pytest.mark.parametrize("size", ["3", "5", "8", "100"])
+def test_a_size_that_the_models_cannot_be_cut_into_is_refused(cli, size):
+    told = f"refitcheck: --tp {size}: the tiny models have 4 attention heads, so it is one of [1, 2, 4]\n"
+    assert cli(*RUN, "--tp", size) == (4, "", told)
+
+
+def test_the_models_are_cut_as_their_heads_allow():
+    from fakes.tiny import SHAPES, tiny_config
+
+    assert {tiny_config(shape)["num_attention_heads"] for shape in SHAPES} == {HEADS}
 
 
 def test_list_is_of_one_thing(cli):

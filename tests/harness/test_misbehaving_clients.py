@@ -10,6 +10,7 @@ import pytest
 from harness.cli import invoke
 from harness.sut.protocol import Caps
 from tests.examples.minimal_adapter import Adapter
+from tests.harness.toys import without_progress
 
 
 class Exits(Adapter):
@@ -41,7 +42,7 @@ def run(capsys, monkeypatch):
         code = invoke(("run", "--sut", name, "--rule", "SESS-1", "--exploration", "off", "-n", "1", *options))
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
-        return code, out + err
+        return code, out + without_progress(err)
 
     return run_
 
@@ -88,10 +89,11 @@ def test_a_run_of_nobody_and_one_of_nothing_are_usage_errors(run):
     assert (code, said) == (4, "refitcheck: scenario refit/faults/not-idle-yet exercises none of SESS-1\n")
 
 
-def test_a_client_that_needs_a_url_is_unsupported_in_process_and_nothing_held(run):
-    code, said = run(sut="tests.examples.http_adapter:Adapter")
-    assert code == 2
-    assert "unsupported, engines of this lane have no url" in said
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_client_of_urls_is_told_in_process_to_take_the_other_lane(run, workers):
+    code, said = run("-n", workers, sut="tests.examples.http_adapter:Adapter")
+    told = "engine e0 runs in process and has no url: an adapter of urls needs --lane http"
+    assert (code, said) == (4, f"refitcheck: {told}\n")
 
 
 class Quarantines(Adapter):

@@ -260,6 +260,17 @@ def test_exit_codes():
     assert statuses(("A-1", "held"), ("OK-3", "inconclusive")) == 0
 
 
+def test_a_client_that_no_rule_could_judge_is_not_held_by_its_engines():
+    deaf = rule("R-1", lambda history: held(1), "refit", needs=frozenset({"core:serve"}))
+    rules = (rule("E-1", lambda history: held(1)), deaf)
+    scenario = Scenario("s/all", frozenset({"E-1", "R-1"}), lambda bench: bench.refit(1), "fake only: a toy", "refit")
+    suite = Suite("s", rules, (scenario,))
+    results, _ = settle([suite], exploration="off")
+    assert {r.rule.id: r.status for r in results} == {"E-1": "held", "R-1": "unsupported"}
+    assert exit_code(Settings(), results) == 2
+    assert exit_code(Settings(side="engine"), results) == 0
+
+
 def test_the_same_settings_give_the_same_history():
     runner = Runner(Settings(lane="toy", suts=()), book(), ToyLane())
     scenario = runner.book.scenarios["toy/flushes"]

@@ -16,7 +16,7 @@ import pytest
 from harness.errors import HarnessError
 from harness.watchdog import Hung, watched
 from tests.harness.test_cli import RUN, cli  # noqa: F401 - a fixture
-from tests.harness.toys import ToySut
+from tests.harness.toys import ToySut, without_progress
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/harness/test_watchdog.py"
@@ -173,7 +173,9 @@ def run_outside(sut, *options):
     code = "import sys, harness.watchdog as w; w.AGAIN_S = 0.05\nfrom harness.cli import main\nmain(sys.argv[1:])"
     command = [sys.executable, "-c", code, "run", "--rule", "SESS-1", "--exploration", "off", *options]
     command += ["--sut", sut, "--scenario", "refit/envelope/two-refits"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done.stderr = without_progress(done.stderr)
+    return done
 
 
 def test_a_client_that_swallows_every_interruption_ends_the_process_with_a_word():
