@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import engine, envelope, transport
+    from conformance.catalogue import broadcast, engine, envelope, transport
 
-    return (*envelope.THIRTEEN, *transport.THIRTEEN, *envelope.MUTANTS, *transport.MUTANTS, *engine.MUTANTS)
+    return (
+        *envelope.THIRTEEN,
+        *transport.THIRTEEN,
+        *envelope.MUTANTS,
+        *transport.MUTANTS,
+        *broadcast.MUTANTS,
+        *engine.MUTANTS,
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RAY = "issue 6: Ray actors, monitors, routers and start-up"
-COLLECTIVES = "issue 4: process groups between trainer and engines"
 DERIVED = "issue 4: derived state of quantised layers"
 
 
@@ -49,12 +48,12 @@ REPORTS = (
     _later("radixark/miles#1724", "FLEET-2", RAY),
     _later("NVIDIA-NeMo/RL#3613", "FLEET-3", RAY),
     _seen("NVIDIA-NeMo/RL#3944", "FLEET-4", "VERIF-1"),
-    _later("vllm-project/vllm#40646", "COLL-2", COLLECTIVES),
-    _later("radixark/miles#1967", "LOCK-1", COLLECTIVES),
-    _later("NVIDIA-NeMo/RL#3189", "COLL-4", COLLECTIVES),
+    _seen("vllm-project/vllm#40646", "COLL-2"),
+    _seen("radixark/miles#1967", "LOCK-1", "COLL-11"),
+    _seen("NVIDIA-NeMo/RL#3189", "COLL-4"),
     _seen("sgl-project/sglang#22754", "LOCK-2", "LOCK-2", "LOCK-52"),
     _seen("PrimeIntellect-ai/prime-rl#1119", "LIVE-1"),
-    _later("RLinf/RLinf#1540", "COLL-5", COLLECTIVES),
+    _seen("RLinf/RLinf#1540", "COLL-5"),
     _later("NVIDIA-NeMo/RL#3519", "ASYNC-1", RAY),
     _seen("NVIDIA-NeMo/RL#3519", "RANK-1"),
     _seen("sgl-project/sglang#32580", "RANK-2"),
@@ -71,7 +70,7 @@ REPORTS = (
     _seen("sgl-project/sglang#14178", "NAME-3"),
     _seen("THUDM/slime#1673", "NAME-4"),
     _later("radixark/miles#1730", "NAME-4", "issue 4: experts, whose names decide what is sharded"),
-    _later("radixark/miles#1730", "COLL-5", COLLECTIVES),
+    _seen("radixark/miles#1730", "COLL-5"),
     _later("sgl-project/sglang#27718", "DRAFT-1", "issue 4: draft models"),
     _later("verl-project/verl#7519", "DERIV-1", DERIVED),
     _later("sgl-project/sglang#28963", "DERIV-3", DERIVED),
@@ -90,7 +89,7 @@ REPORTS = (
     _seen("OpenRLHF/OpenRLHF#1262", "PAUSE-1"),
     _seen("OpenRLHF/OpenRLHF#1262", "PAUSE-5"),
     _later("sgl-project/sglang#7930", "DISK-1", "issue 4: updates from disk"),
-    _later("sgl-project/sglang#22623", "COLL-6", COLLECTIVES),
+    _seen("sgl-project/sglang#22623", "COLL-6"),
     _seen("NVIDIA-NeMo/RL#3519", "NAME-2"),
     _seen("NVIDIA-NeMo/RL#3519", "VER-4"),
     _seen("NVIDIA-NeMo/RL#3612", "PAUSE-6"),
@@ -99,12 +98,12 @@ REPORTS = (
     _seen("vllm-project/vllm#51258", "IPC-1"),
     _later("sgl-project/sglang#40586", "DERIV-3", DERIVED),
     _later("radixark/miles#2475", "FLEET-2", RAY),
-    _later("vllm-project/vime#329", "COLL-2", COLLECTIVES),
-    _later("vllm-project/vime#329", "COLL-3", COLLECTIVES),
-    _later("huggingface/trl#7103", "COLL-5", COLLECTIVES),
+    _seen("vllm-project/vime#329", "COLL-2"),
+    _seen("vllm-project/vime#329", "COLL-3"),
+    _seen("huggingface/trl#7103", "COLL-5"),
     _seen("vllm-project/vllm#48981", "RANK-1", "RANK-1", "RANK-4"),
     _seen("PrimeIntellect-ai/prime-rl#3599", "LIVE-2"),
-    _later("sgl-project/sglang#19255", "COLL-1", COLLECTIVES),
+    _seen("sgl-project/sglang#19255", "COLL-3"),
     _seen("Tencent-Hunyuan/UniRL#227", "RANK-2"),
     _seen("radixark/miles#2783", "CACHE-4"),
     _seen("areal-project/AReaL#1444", "PAUSE-5"),

@@ -21,6 +21,7 @@ MODULES = (
     "saver",
     "ipc",
     "verif",
+    "coll",
 )
 
 

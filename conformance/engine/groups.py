@@ -81,7 +81,9 @@ def flat(named: Named) -> np.ndarray:
     return np.concatenate([np.ascontiguousarray(tensor).reshape(-1).view(np.uint8) for tensor in named.values()])
 
 
-def broadcast(bench: Bench, group: Any, tensors: Sequence[np.ndarray], kind: str, timeout_s: float = PATIENCE_S) -> bool:
+def broadcast(
+    bench: Bench, group: Any, tensors: Sequence[np.ndarray], kind: str, timeout_s: float = PATIENCE_S
+) -> bool:
     """Broadcast and wait; whether everybody took it. Noted as `broadcast` {kind, taken}."""
     taken = False
     try:
@@ -93,11 +95,22 @@ def broadcast(bench: Bench, group: Any, tensors: Sequence[np.ndarray], kind: str
 
 
 def bring(
-    bench: Bench, group: Any, engine: EngineHandle, kind: str, named: Named, *, seeds: Sequence[int] = (), **fields: Any
+    bench: Bench,
+    group: Any,
+    engine: EngineHandle,
+    kind: str,
+    named: Named,
+    *,
+    seeds: Sequence[int] = (),
+    wait_s: float = PATIENCE_S,
+    **fields: Any,
 ) -> Outcome:
-    """One announced update of `engine` and the broadcasts for it, under the name that the judges know it by."""
+    """One announced update of `engine` and the broadcasts for it, under the name that the judges know it by.
+
+    `wait_s` is for the broadcasts; short where they are expected to be left alone.
+    """
     bench.note("push", engine, kind=kind, seeds=list(seeds))
     update = engine.start(UPDATE, announced(named, **fields), origin="probe", timeout_s=PATIENCE_S)
     bucket = fields.get("load_format") == "flattened_bucket"
-    broadcast(bench, group, [flat(named)] if bucket else list(named.values()), kind)
+    broadcast(bench, group, [flat(named)] if bucket else list(named.values()), kind, wait_s)
     return update.result(PATIENCE_S)

@@ -11,9 +11,11 @@ def catalogue() -> tuple[Plant, ...]:
         client_calls,
         client_content,
         client_explore,
+        client_group,
         engine_answers,
         engine_control,
         engine_data,
+        engine_group,
         engine_saver,
     )
 
@@ -22,7 +24,9 @@ def catalogue() -> tuple[Plant, ...]:
         *engine_answers.PLANTS,
         *engine_data.PLANTS,
         *engine_saver.PLANTS,
+        *engine_group.PLANTS,
         *client_calls.PLANTS,
         *client_content.PLANTS,
         *client_explore.PLANTS,
+        *client_group.PLANTS,
     )

@@ -6,7 +6,22 @@ from importlib import import_module
 
 from harness.rules import Rule
 
-FAMILIES = ("sess", "pause", "cache", "ver", "lock", "rank", "ipc", "name", "part", "err", "live", "mem", "verif")
+FAMILIES = (
+    "sess",
+    "pause",
+    "cache",
+    "ver",
+    "lock",
+    "rank",
+    "ipc",
+    "name",
+    "part",
+    "err",
+    "live",
+    "mem",
+    "verif",
+    "coll",
+)
 
 
 def all_rules() -> tuple[Rule, ...]:

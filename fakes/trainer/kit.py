@@ -76,10 +76,10 @@ class TrainerKit:
 
     @property
     def groups(self) -> Groups:
-        """Made when first asked for. RuntimeError on a lane that has none."""
+        """Made when first asked for. NotImplementedError on a lane that has none."""
         if self._groups is None:
             if self._make_groups is None:
-                raise RuntimeError("this lane has no groups between trainer and engines")
+                raise NotImplementedError("this lane has no groups between a trainer and its engines")
             self._groups = self._make_groups(self)
         return self._groups
 

@@ -15,7 +15,6 @@ from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
 from harness.reference.transports import Transport
 from harness.reference.transports.distributed import DistributedTransport
-from harness.reference.transports.side_group import choose_cumem
 from harness.reference.transports.tensor import TensorTransport
 from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
@@ -91,8 +90,10 @@ class ReferenceSut:
         if name == "tensor":
             return TensorTransport(fleet.trainer, self._bucket_bytes)
         if name == "distributed":
-            choose_cumem(fleet.trainer.groups.env)
-            return DistributedTransport(fleet.trainer, fleet.clock, self._bucket_bytes)
+            try:
+                return DistributedTransport(fleet.trainer, fleet.clock, self._bucket_bytes)
+            except NotImplementedError as lacks:
+                raise Unsupported(str(lacks)) from None
         raise ValueError(f"transport must be {' or '.join(TRANSPORTS)}, not {name!r}")
 
     def set_weights(self, state: Mapping[str, Any], version: str) -> None:

@@ -2,9 +2,9 @@
 
 The group outlives a refit as long as the same incarnations of the same engines are there. It is made of calls that
 block: an engine that joins or receives does nothing else until its peers have come. So every wait here has the refit's
-deadline, and ends early when an engine has said no; then the trainer's side is closed first, which lets go of whoever
-is still waiting, and only then are the answers collected. A group in which anything failed is out of step for good: the
-next refit destroys it on the engines and makes another.
+deadline, and ends early when an engine has said no; then the group is ended on all sides, which lets go of whoever is
+still waiting, and only then are the answers collected. A group in which anything failed is out of step for good: the
+next refit makes another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.reference.deadline import Deadline
 from harness.reference.engines import Answers, Engine, Waits, Weights, answered, any_refused, ask, raise_failed
 from harness.reference.errors import BadState, GroupFailed
 from harness.reference.lease import Lock, held
-from harness.reference.transports.side_group import unbound
+from harness.reference.transports.side_group import choose_cumem, unbound
 from harness.sut.protocol import ClockLike
 
 CONNECT, PHASE = "connect", "transfer"
@@ -101,6 +101,7 @@ class DistributedTransport:
         self.trainer = trainer
         self.clock = clock
         self.bucket_bytes = bucket_bytes
+        choose_cumem(trainer.groups.env)
         self._group: UpdateGroup | None = None
         self._layout: tuple[tuple[str, int], ...] = ()
 
@@ -135,11 +136,10 @@ class DistributedTransport:
                 joined = group.join(timeout_s, unless=lambda: any_refused(waits))
             except BaseException as error:
                 self._let_in(waits, deadline)
-                raise self._failed(CONNECT, waits, error) from error
+                raise self._failed(CONNECT, waits, deadline, error) from error
         if not joined:
             self._let_in(waits, deadline)
-            self._abandon()
-        raise_failed(CONNECT, self._settled(waits))
+        self._settle(CONNECT, waits, deadline, done=joined)
 
     def _let_in(self, waits: Waits, deadline: Deadline) -> None:
         """Keep listening until whoever was told to come has had the time to connect.
@@ -167,24 +167,37 @@ class DistributedTransport:
             offset += e.endpoint.tp
         return waits
 
-    def _settled(self, waits: Waits) -> Answers:
-        answers = answered(waits)
-        if not all(outcome.ok for _, outcome in answers):
-            self._abandon()
-        return answers
+    def _settle(self, phase: str, waits: Waits, deadline: Deadline, *, done: bool) -> None:
+        """Collect the answers. CallFailed for what an engine did not say yes to; the group is over then."""
+        answers = answered(waits) if done else self._parted(waits, deadline)
+        if done and not all(outcome.ok for _, outcome in answers):
+            self._parted([], deadline, [e for e, _ in waits])
+        raise_failed(phase, answers)
 
-    def _failed(self, phase: str, waits: Waits, error: BaseException) -> BaseException:
+    def _failed(self, phase: str, waits: Waits, deadline: Deadline, error: BaseException) -> BaseException:
         """What is raised for an error of the group: an engine's refusal, if there was one, is its cause."""
-        self._abandon()
-        answers = answered(waits)
+        answers = self._parted(waits, deadline)
         try:
             raise_failed(phase, answers)
         except Exception as refused:
             refused.add_note(f"{type(error).__name__}: {error}")
             return refused
-        if not isinstance(error, Exception):
-            return error
-        return GroupFailed(f"{phase}: {error}")
+        return GroupFailed(f"{phase}: {error}") if isinstance(error, Exception) else error
+
+    def _parted(self, waits: Waits, deadline: Deadline, engines: Sequence[Engine] = ()) -> Answers:
+        """End the group on every side, then collect what is outstanding.
+
+        Closing the trainer's side alone does not do it: in a gloo tree an engine rank may wait for a rank of another
+        engine, which has refused and knows of nothing. So every engine is told to destroy, and whoever waits for it is
+        let go of.
+        """
+        self._abandon()
+        timeout_s = min(FAREWELL_S, max(deadline.last() / 2, 0.1))
+        told = [e for e in engines or [e for e, _ in waits] if not e.lost]
+        farewells = [(e, e.endpoint.start(DESTROY, {"group_name": GROUP}, timeout_s=timeout_s)) for e in told]
+        answers = answered(waits)
+        answered(farewells)
+        return answers
 
     def _abandon(self) -> None:
         group, self._group = self._group, None
@@ -212,7 +225,9 @@ class DistributedTransport:
                 self._abandon()
                 raise
 
-    def broadcast(self, waits: Waits, tensors: Sequence[np.ndarray[Any, Any]], timeout_s: float) -> None:
+    def broadcast(
+        self, waits: Waits, tensors: Sequence[np.ndarray[Any, Any]], deadline: Deadline, timeout_s: float
+    ) -> None:
         """The tensors of one update, to engines that have been told of them. CallFailed, or GroupFailed."""
         group = self._group
         if group is None:
@@ -221,10 +236,8 @@ class DistributedTransport:
             sent = [group.broadcast(tensor) for tensor in tensors]
             going = group.wait(sent, timeout_s, unless=lambda: any_refused(waits))
         except BaseException as error:
-            raise self._failed(PHASE, waits, error) from error
-        if not going:
-            self._abandon()
-        raise_failed(PHASE, self._settled(waits))
+            raise self._failed(PHASE, waits, deadline, error) from error
+        self._settle(PHASE, waits, deadline, done=going)
 
 
 class Transfer:
@@ -306,7 +319,7 @@ class Transfer:
         for e in self.engines:
             e.touched, e.weights = True, Weights.TORN
         waits: Waits = [(e, e.endpoint.start(UPDATE, body, timeout_s=timeout_s)) for e in self.engines]
-        self.transport.broadcast(waits, tensors, timeout_s)
+        self.transport.broadcast(waits, tensors, self.deadline, timeout_s)
         for e in self.engines:
             e.complete = parcel.last
 
