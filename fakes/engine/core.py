@@ -21,7 +21,8 @@ from fakes.engine.auth import decide
 from fakes.engine.control import Answer, Controls, error_response, internal_error, not_found, unauthorised, wrong_method
 from fakes.engine.crash import Crash, TokenizerCrash
 from fakes.engine.generate_batch import build
-from fakes.engine.generate_request import Refused, check_contract, check_schema
+from fakes.engine.generate_contract import Refused, check_contract
+from fakes.engine.generate_schema import check_schema
 from fakes.engine.generation import Generator, State
 from fakes.engine.json_body import Unreadable, decode_json, is_json
 from fakes.engine.loop import Cancelled, Loop, Task
@@ -286,7 +287,7 @@ class EngineCore:
             raise Invalid(route, call.method, [missing_body()])
         fields = check_schema(self.profile, route, call.method, None if body is NULL else body)
         if self.profile.generate_gate:
-            check_contract(self.profile, fields)
+            check_contract(self.profile, body)
         if fields.get("stream"):
             try:
                 request = build(fields)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.engine.generate_batch import Item
-from fakes.engine.generate_request import SAMPLING_FIELDS, Refused, check_contract, prepare
+from fakes.engine.generate_contract import SAMPLING_FIELDS, Refused, check_contract
+from fakes.engine.generate_request import prepare
 from fakes.engine.profiles import ORDER, PROFILES
 from fakes.engine.request import Logprobs, Sampling
 from tests.fakes.engine.control.driver import Driver, generate_body
@@ -59,7 +63,17 @@ def test_every_sampling_parameter_has_its_json_type(name, kinds, expected):
 def test_the_first_thing_that_is_wrong_is_told_in_the_order_of_the_body():
     wrong = {"sampling_params": [{"top_k": 1}, {"ignore_eos": 1, "top_k": 1.5}]}
     assert contract(wrong) == "invalid type: integer `1`, expected a boolean"
-    assert contract({"sampling_params": None}) == contract({}) == contract({"sampling_params": [None, {}]}) == ""
+    assert contract({"sampling_params": None}) == contract({}) == contract({"sampling_params": [{}, {}]}) == ""
+
+
+@pytest.mark.parametrize("version", ["0.5.22", "0.5.23"])
+def test_every_field_with_every_kind_of_value_is_told_as_the_real_one_tells_it(version):
+    """validated: 0.5.22 and 0.5.23, the real decoder"""
+    recorded = json.loads(lzma.decompress((Path(__file__).parent / "generate_bodies.json.xz").read_bytes()))
+    rows = [row for row in recorded["contract"] if row[0] == version]
+    assert len(rows) > 2000
+    for _, body, expected in rows:
+        assert contract(body, version) == expected, body
 
 
 def test_stream_is_a_boolean():
