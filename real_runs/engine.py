@@ -54,6 +54,7 @@ class RealEngine(GatedEngine):
             time.sleep(SETTLE_S)
         return outcome
 
+    # The base class promises more of a background call than EngineHandle does, which is what scenarios see.
     def start(self, op: str, body: Any = None, **options: Any) -> _Settled:  # type: ignore[override]
         """One call in the background, with the same moment after its end."""
         return _Settled(super().start(op, body, **options))

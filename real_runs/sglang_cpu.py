@@ -68,7 +68,7 @@ class SglangCpuLane:
     def say(self, line: str) -> None:
         """Progress, on stderr."""
         if not self._quiet:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - for the person who waits
 
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A scenario begins; the servers of the last one stay."""

@@ -2,6 +2,7 @@
 
 import base64
 import pickle
+from typing import Any
 
 from real_runs.recipes import Entry
 from real_runs.sequence import (
@@ -40,8 +41,8 @@ def _killed_by(*steps: Step, session: bool = True) -> list[Step]:
     return [*([BEGIN] if session else []), *steps, MODEL_INFO]
 
 
-def _fatal(name: str, about: str, steps: list[Step], **more: object) -> Sequence:
-    return Sequence(name=f"fatal/{name}", about=about, steps=steps, fatal=True, **more)  # type: ignore[arg-type]
+def _fatal(name: str, about: str, steps: list[Step], **more: Any) -> Sequence:
+    return Sequence(name=f"fatal/{name}", about=about, steps=steps, fatal=True, **more)
 
 
 SEQUENCES = [

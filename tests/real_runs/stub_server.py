@@ -1,6 +1,6 @@
 """Stands for `python -m sglang.launch_server` in tests of the supervisor: its arguments, its log line, a server."""
 
-# ruff: noqa: N815
+# ruff: noqa: N815 - names of http.server
 
 import http.server
 import json

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from real_runs.models import TinyModel
-from real_runs.payloads import BUCKET_MODULE, TorchPayloads
+from real_runs.payloads import TorchPayloads
 from real_runs.recipes import Entry, Recipe, fill, local_shards, strings, tensors
 from real_runs.sequence import payload, whole
 
@@ -76,7 +76,7 @@ def test_a_body_is_filled_wherever_a_recipe_stands():
 
 class SeenUnpickler(pickle.Unpickler):
     def find_class(self, module, name):
-        if module == BUCKET_MODULE:
+        if module == "sglang.srt.weight_sync.tensor_bucket":
             assert name == "FlattenedTensorMetadata"
             return SimpleNamespace
         return super().find_class(module, name)
