@@ -22,7 +22,7 @@ _STACKED: tuple[tuple[str, str, Shard], ...] = (
     ("gate_up_proj", "up_proj", 1),
 )
 _STACKED_DOTTED = tuple((f".{device}", f".{name}", shard) for device, name, shard in _STACKED)
-_IGNORED = ("rotary_emb.inv_freq", "projector", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+_KV_SCALES = (".kv_scale", ".k_scale", ".v_scale")
 _LAYER = re.compile(r"layers\.(\d+)\.")
 
 
@@ -48,29 +48,19 @@ def torch_size(shape: tuple[int, ...]) -> str:
     return f"torch.Size([{', '.join(map(str, shape))}])"
 
 
-def route(name: str, *, kind: str, tied: bool, layers: int, params: Container[str]) -> tuple[str, Shard | None] | None:
+def route(name: str, *, kind: str, layers: int, params: Container[str]) -> tuple[str, Shard | None] | None:
     """(device name, shard) for an HF name, or None when SGLang skips it silently.
 
     Qwen3 raises KeyError for a stacked name it does not have; Llama and Qwen2 skip it (llama.py:706, qwen2.py:651,
-    qwen3.py:686 @0.5.23).
+    qwen3.py:686 @0.5.23). Everything else that SGLang skips by name (rotary caches, scales of quantised layers, a tied
+    lm_head) is no parameter here, and what is no parameter is skipped.
     """
-    if kind == "llama":
-        if name.endswith(".activation_scale"):
-            name = name.replace(".activation_scale", ".input_scale")
-        if name.endswith(".weight_scale_inv"):
-            name = name.replace(".weight_scale_inv", ".weight_scale")
     if kind == "qwen3" and name.startswith(("layers.", "embed_tokens.", "norm.")):
         name = f"model.{name}"
     found = _LAYER.search(name)
     if found and int(found.group(1)) >= layers:
         return None
-    if any(ignored in name for ignored in _IGNORED):
-        return None
-    if name.startswith("model.vision_tower") and name not in params:
-        return None
-    if kind == "llama" and tied and "lm_head.weight" in name:
-        return None
-    if kind != "qwen2" and name.endswith((".kv_scale", ".k_scale", ".v_scale")):
+    if "projector" in name or name.startswith("model.vision_tower") or name.endswith(_KV_SCALES):
         return None
     for device, hf, shard in _STACKED_DOTTED if kind == "llama" else _STACKED:
         if hf not in name:

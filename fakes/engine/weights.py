@@ -148,7 +148,6 @@ class RankWeights:
             found = route(
                 name,
                 kind=self.config["model_type"],
-                tied=self.tied,
                 layers=int(self.config["num_hidden_layers"]),
                 params=self.params,
             )
@@ -164,6 +163,9 @@ class RankWeights:
         self._state = None
 
 
+_FUSED = (("qkv_proj", "q"), ("qkv_proj", "k"), ("qkv_proj", "v"), ("gate_up_proj", "gate"), ("gate_up_proj", "up"))
+
+
 def get_weights_by_name(ranks: Sequence[RankWeights], name: str, truncate_size: int = 100) -> list[Any] | None:
     """The answer of rank 0: at most `truncate_size` rows as float32 lists; None (HTTP 400) when there is none.
 
@@ -177,13 +179,7 @@ def get_weights_by_name(ranks: Sequence[RankWeights], name: str, truncate_size: 
     if name == "lm_head.weight" and first.tied:
         return _rows(first.params["model.embed_tokens.weight"], truncate_size)
     mapped, part = name, ""
-    for device, hf in (
-        ("qkv_proj", "q"),
-        ("qkv_proj", "k"),
-        ("qkv_proj", "v"),
-        ("gate_up_proj", "gate"),
-        ("gate_up_proj", "up"),
-    ):
+    for device, hf in _FUSED:
         if f".{hf}_proj" in name:
             mapped, part = name.replace(f".{hf}_proj", f".{device}"), hf
             break
