@@ -72,22 +72,31 @@ class Outputs:
 
 
 class HistoryFolder:
-    """Keeps every history of a run in a folder, under names that say what it is."""
+    """Keeps every history of a run in a folder, under names that say what it is.
+
+    `unwritten` is one line once the folder took no more; the run goes on without.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._counts: dict[str, int] = {}
+        self.unwritten = ""
 
     def keep(self, unit: Unit, faults: tuple[Fault, ...], history: History) -> None:
-        """Write one. UsageError when the disk does not take it."""
+        """Write one, unless one could not be written before."""
         del faults  # they are in the history
+        if self.unwritten:
+            return
         stem = "-".join(filter(None, (unit.scenario.replace("/", "."), unit.version, f"tp{unit.tp}", unit.sut)))
         stem = stem.replace(":", ".").replace(os.sep, ".")
         number = self._counts[stem] = self._counts.get(stem, 0) + 1
         suffix = f"-{number}" if number > 1 else ""
         path = self._folder / f"{stem}{suffix}.jsonl.xz"
-        with _told(path):
-            write_records(path, [history.header, *history.records])
+        try:
+            with _told(path):
+                write_records(path, [history.header, *history.records])
+        except UsageError as error:
+            self.unwritten = f"{error} (and no history after it)"
 
 
 @contextmanager

@@ -134,7 +134,8 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     if info.clock != "virtual":
         workers = 1  # a real lane has one server, and scaled time suffers when cores are short
     units = units_of(settings, book, info.name, info.tp, shards=max(1, workers) * 4)
-    reports = _execute(settings, units, workers, outputs)
+    folder = HistoryFolder(outputs.histories) if outputs.histories is not None else None
+    reports = _execute(settings, units, workers, folder)
     order = {unit: number for number, unit in enumerate(units)}
     reports.sort(key=lambda report: order[report.unit])
     results = results_of(settings, book, info, reports)
@@ -143,6 +144,8 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     code = exit_code(settings, results) or (EXIT["inconclusive"] if never else 0)
     done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
     written, unwritten = outputs.write(done)
+    if folder is not None and folder.unwritten:
+        unwritten.append(folder.unwritten)
     _say([*text.failures(done), text.summary(done, written, width=_width())])
     if never:
         _say([f"? --fault {', '.join(never)} met no call of the client: nothing was faulted there"])
@@ -150,11 +153,11 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     return code or (UsageError.exit_code if unwritten else 0)  # a file that is missing hides no verdict
 
 
-def _execute(settings: Settings, units: list[Unit], workers: int, outputs: Outputs) -> list[UnitReport]:
+def _execute(settings: Settings, units: list[Unit], workers: int, folder: HistoryFolder | None) -> list[UnitReport]:
     runner = None
-    if outputs.histories is not None:
+    if folder is not None:
         runner = Runner(settings)
-        runner.on_history = HistoryFolder(outputs.histories).keep
+        runner.on_history = folder.keep
         workers = 1
     reports: list[UnitReport] = []
     try:

@@ -14,10 +14,11 @@ def write_whole(path: Path, data: bytes) -> None:
     What is no plain file (/dev/stdout, a pipe), and a file in a folder that takes no new ones, is written in place.
     OSError when it cannot be written.
     """
-    path = path.resolve()  # through a link: the link stays
-    if path.exists() and not path.is_file():
+    device = path.absolute().parts[1:2] in (("dev",), ("proc",))  # /dev/stdout may be a file: it is open, and stays
+    if device or (path.exists() and not path.is_file()):
         path.write_bytes(data)
         return
+    path = path.resolve()  # through a link: the link stays
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
     try:
         handle, name = tempfile.mkstemp(prefix=".refitcheck-", suffix=".tmp", dir=path.parent)
