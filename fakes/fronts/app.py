@@ -8,7 +8,6 @@ middleware does (entrypoints/http_server.py:494-507,2892@0.5.23).
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from fakes.engine.control import unauthorised
 from fakes.engine.profiles import EngineProfile
 from fakes.engine.routes import Route
 from fakes.fronts import openapi
+from fakes.fronts.log import tell
 from fakes.fronts.unmodelled import unmodelled
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _tell_what_is_missing(app: FastAPI, profile: EngineProfile) -> None:
         why = missing.get(scope["path"])
         if why is not None:
             text = f"{scope['method']} {scope['path']}: SGLang {profile.version} answers this, the fake does not: {why}"
-            print(f"refitcheck: {text}", file=sys.stderr, flush=True)  # noqa: T201  # a server's log
+            tell(f"refitcheck: {text}")
         await default(scope, receive, send)
 
     app.router.default = not_found

@@ -12,7 +12,6 @@ import itertools
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from fakes.engine.routes import routes as routes_of
 from fakes.fronts.app import Application, application
 from fakes.fronts.exchange import answer
 from fakes.fronts.io import Performer, Resolver
+from fakes.fronts.log import tell
 from fakes.fronts.shell import Core, Shell
 from fakes.trace import TraceWriter
 from fakes.transport.peers import Later, NoPeers, Transport
@@ -167,7 +167,7 @@ def _log(name: str, data: dict[str, Any]) -> None:
     """What SGLang's log says of a scheduler's exception (managers/scheduler.py:6372@0.5.23), without the traceback."""
     if name == "raise":
         text = f"Scheduler hit an exception: {data.get('type')}: {data.get('message')}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201  # a server's log
+        tell(text)
 
 
 def _die(died: Die) -> None:
@@ -176,7 +176,7 @@ def _die(died: Die) -> None:
 
     text = "SIGQUIT received. It usually means one child failed."
     text = f"{text} rank {died.rank}: {died.error.type}: {died.error.message}"
-    print(text, file=sys.stderr, flush=True)  # noqa: T201  # a server's log
+    tell(text)
     kill_this_process_tree()
 
 

@@ -16,10 +16,28 @@ from typing import Any
 from fakes.fronts.http import HttpFront, listener, serve
 from fakes.fronts.launch_args import DEFAULT_CORE, LaunchArgs, engine_config, parse
 from fakes.fronts.launch_checks import MAKE_ONE, LaunchError, check, checkpoint, tensor_parallel
-from fakes.trace import Header, TraceWriter
+from fakes.fronts.log import tell
+from fakes.trace import AnyRecord, Header, TraceWriter
 
 USAGE = 4
 """The exit code for what the caller has to mend."""
+
+TRACE_LOST = 3
+"""The exit code of a server that cannot write its trace any more: what it did since is known to nobody."""
+
+
+class _Trace(TraceWriter):
+    """Ends the process when a record cannot be written: an answer without its fact would be judged."""
+
+    def write(self, record: AnyRecord) -> AnyRecord:
+        """OSError for the header, while somebody can still be told."""
+        try:
+            return super().write(record)
+        except OSError as error:
+            if isinstance(record, Header):
+                raise
+            tell(f"refitcheck: the trace cannot be written: {error.strerror}")
+            os._exit(TRACE_LOST)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,7 +141,7 @@ def _trace(args: LaunchArgs, tp_size: int) -> TraceWriter | None:
         meta=meta,
     )
     try:
-        writer = TraceWriter(args.trace)
+        writer = _Trace(args.trace)
         writer.write(header)
     except OSError as error:
         raise LaunchError(f"--trace {args.trace}: {error.strerror}; name a file that can be written") from error

@@ -24,7 +24,10 @@ HEADER_BYTES = 64
 
 _HANDLE = re.compile(rb"/torch_\d+_\d+_\d+")
 _COUNT = struct.Struct("<i")
+_FAMILY = re.compile(r"torch_\d+_\d+_")
 _serial = itertools.count()
+_families: dict[int, str] = {}
+_failures: list[str] = []
 
 
 class Gone(OSError):
@@ -34,15 +37,21 @@ class Gone(OSError):
 class SharedFile:
     """One storage that this process offers, with one reference for itself and one for its payload.
 
-    It goes with `close()`, with this object, and at the latest with a normal end of the process.
+    It goes with `close()`, with this object, and at the latest with a normal end of the process. OSError when there is
+    no room, which is noted: whoever exports may take it for a failure of its own.
     """
 
     def __init__(self, data: np.ndarray) -> None:
-        self.name = f"torch_{os.getpid()}_{secrets.randbits(32)}_{next(_serial)}"
-        with open(FOLDER / self.name, "xb") as file:
-            file.write(_COUNT.pack(2).ljust(HEADER_BYTES, b"\0"))
-            file.write(data.tobytes())
+        self.name = f"{family()}{next(_serial)}"
         self._end = weakref.finalize(self, unlink, self.name)
+        try:
+            with open(FOLDER / self.name, "xb") as file:
+                file.write(_COUNT.pack(2).ljust(HEADER_BYTES, b"\0"))
+                file.write(data.tobytes())
+        except OSError as error:
+            self._end()
+            _failures.append(f"{FOLDER}: {error.strerror} (a payload of {data.nbytes} bytes)")
+            raise
 
     @property
     def handle(self) -> bytes:
@@ -52,6 +61,29 @@ class SharedFile:
     def close(self) -> None:
         """Free it: what was not opened yet can no longer be."""
         self._end()
+
+
+def family() -> str:
+    """What the names of this process's files begin with, and no other process's."""
+    pid = os.getpid()
+    if pid not in _families:
+        _families.clear()  # a fork has its parent's
+        _families[pid] = f"torch_{pid}_{secrets.randbits(32)}_"
+    return _families[pid]
+
+
+def failures() -> list[str]:
+    """Why files could not be made since this was last asked."""
+    told = list(_failures)
+    _failures.clear()
+    return told
+
+
+def sweep(of: str) -> None:
+    """Remove the files of a `family` whose process is gone; nothing for what is none."""
+    if _FAMILY.fullmatch(of):
+        for path in FOLDER.glob(f"{of}*"):
+            unlink(path.name)
 
 
 def read_storage(handle: bytes, size: int) -> np.ndarray:

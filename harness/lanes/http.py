@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from harness.errors import HarnessError, UsageError
 from harness.gate import FaultGate
 from harness.lanes import fake
 from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
+from harness.lanes.run_folder import RunFolder, full, no_room, sweep
 from harness.lanes.wire import HttpLink, Wire
 from harness.passage import GatedEngine
 from harness.proxy_gate import Doors
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TIME_SCALE = 0.1
 READY_S = 60.0
+PREFIX = "refitcheck-http-"
 _HEALTH_VARIABLE = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
 
 
@@ -52,7 +53,7 @@ class HttpLane:
         self._engines: list[HttpEngine] = []
         self._kits: list[Any] = []
         self._traces: list[Path] = []
-        self._folder: Path | None = None
+        self._folder: RunFolder | None = None
         self._wire: Wire | None = None
         self._launcher: Launcher | None = None
 
@@ -74,7 +75,11 @@ class HttpLane:
         self._epoch = time.monotonic()
 
     def finish(self) -> list[list[AnyRecord]]:
-        """Stop the scenario's servers and read their traces. HarnessError when one of them broke."""
+        """Stop the scenario's servers and read their traces. HarnessError when one of them broke, and when room was
+        wanting: what a client made of that is nobody's verdict.
+        """
+        from fakes.trainer import shm
+
         if self._doors is not None:
             self._doors.close()
         for kit in self._kits:
@@ -83,10 +88,13 @@ class HttpLane:
             engine.stop()
         traces = [_read(path) for path in self._traces if path.exists()]
         broken = [told for path in self._traces if (told := _broken(path.with_suffix(".log")))]
+        broken += [told for engine in self._engines if (told := engine.lost)]
         for path in self._traces:
             path.unlink(missing_ok=True)
             path.with_suffix(".log").unlink(missing_ok=True)
         self._engines, self._kits, self._traces, self._gate, self._doors = [], [], [], None, None
+        if cramped := shm.failures():
+            raise HarnessError(f"{cramped[0]}; free some space there: payloads for engines of another process need it")
         if broken:
             raise HarnessError(f"the fake broke: {broken[0]}")
         return traces
@@ -133,7 +141,7 @@ class HttpLane:
             self._launcher.close()
             self._launcher = None
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.close()
             self._folder = None
 
     def sync(self) -> None:
@@ -167,10 +175,14 @@ class HttpLane:
 
     @property
     def folder(self) -> Path:
-        """A folder for models, logs and traces; removed by `close`."""
+        """A folder for models, logs and traces; removed by `close`, and by the next run when this one is killed."""
+        from fakes.trainer import shm
+
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="refitcheck-http-"))
-        return self._folder
+            for family in sweep(PREFIX):
+                shm.sweep(family)
+            self._folder = RunFolder(PREFIX, shm.family())
+        return self._folder.path
 
     def model(self, spec: EngineSpec) -> Path:
         """The Hugging Face folder that a server of this spec starts with."""
@@ -179,7 +191,10 @@ class HttpLane:
         path = self.folder / f"{spec.shape}-{'tied' if spec.tied else 'untied'}-{spec.dtype}-{spec.seed}"
         if not path.exists():
             config = fake.model_config(spec.shape, spec.tied, spec.dtype)
-            write_model(path, config, self.weights(spec, spec.seed))
+            try:
+                write_model(path, config, self.weights(spec, spec.seed))
+            except OSError as error:
+                raise HarnessError(no_room(self.folder, error)) from error
         return path
 
     def start(self, spec: EngineSpec, name: str, incarnation: int) -> ForkedServer:
@@ -208,7 +223,7 @@ class HttpLane:
         try:
             return self.launcher.start(args, log=trace.with_suffix(".log"), env=env, ready_timeout_s=READY_S)
         except StartError as error:
-            raise HarnessError(str(error)) from error
+            raise HarnessError(full(self.folder) or str(error)) from error
 
 
 class HttpEngine(GatedEngine):
@@ -218,6 +233,7 @@ class HttpEngine(GatedEngine):
         self.spec = spec
         self._lane = lane
         self._payloads: list[Any] = []
+        self.lost = ""
         self._process = lane.start(spec, name, 0)
         self._http = HttpLink(lane.wire, self._process, lane.now, lane.time_scale)
         super().__init__(gate, self._http, name)
@@ -239,7 +255,7 @@ class HttpEngine(GatedEngine):
 
     def restart(self) -> None:
         """The next incarnation, with the weights that the first began with."""
-        self._process.stop()
+        self._end()
         self.incarnation += 1
         self._process = self._lane.start(self.spec, self.name, self.incarnation)
         self._http.process = self._process
@@ -255,9 +271,17 @@ class HttpEngine(GatedEngine):
         self._payloads += made
         return [export.payload for export in made]
 
+    def _end(self) -> None:
+        from fakes.fronts.launch_server import TRACE_LOST
+
+        self._process.stop()
+        if self._process.returncode == TRACE_LOST:
+            where = self._lane.folder
+            self.lost = f"it could not write its trace; {full(where) or f'see whether there is room in {where}'}"
+
     def stop(self) -> None:
         """End the process and free the payloads."""
-        self._process.stop()
+        self._end()
         for export in self._payloads:
             export.release()
         self._payloads = []
@@ -301,7 +325,6 @@ def _read(path: Path) -> list[AnyRecord]:
     from harness.history_files import read_records
 
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        path.write_bytes(whole)
+    whole = data.rfind(b"\n") + 1
+    os.truncate(path, whole)  # needs no room
     return read_records(path) if whole else []
