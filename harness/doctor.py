@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from harness.errors import RefitcheckError
 from harness.lanes.info import info_of
@@ -14,6 +16,7 @@ from harness.report.run import our_version
 from harness.shadow import HOME, shadowed
 from harness.suites import load_book, load_point, named_points
 from harness.sut.loader import installed, load_sut
+from harness.words import one_line
 
 LIBRARIES = ("numpy", "ml_dtypes", "msgspec", "torch", "fastapi", "uvicorn", "httpx", "pytest", "hypothesis")
 
@@ -28,11 +31,11 @@ def findings() -> Iterable[tuple[bool, str]]:
         yield True, "no package of ours is shadowed"
     yield from _book()
     for name in named_points(LANES):
-        yield _tried(f"lane {name}", lambda name=name: _lane(name))  # type: ignore[misc]
+        yield _tried(f"lane {name}", partial(_lane, name))
     for name in installed():
-        yield _tried(f"sut {name}", lambda name=name: _loads(load_sut(name)))  # type: ignore[misc]
+        yield _tried(f"sut {name}", partial(_loads, load_sut, name))
     for name, point in named_points("refitcheck.commands").items():
-        yield _tried(f"command {name}", lambda point=point: _loads(load_point(point)))  # type: ignore[misc]
+        yield _tried(f"command {name}", partial(_loads, load_point, point))
 
 
 def diagnose() -> int:
@@ -68,15 +71,16 @@ def _lane(name: str) -> str:
     return f"{info.kind} engines {' '.join(info.versions)}, clock: {info.clock}, tp {info.tp}"
 
 
-def _loads(_: object) -> str:
+def _loads(load: Callable[[Any], object], what: Any) -> str:
+    load(what)
     return "loads"
 
 
-def _tried(what: str, attempt: object) -> tuple[bool, str]:
+def _tried(what: str, attempt: Callable[[], str]) -> tuple[bool, str]:
     try:
-        return True, f"{what}: {attempt()}"  # type: ignore[operator]
+        return True, f"{what}: {attempt()}"
     except Exception as error:
-        return False, f"{what}: {' '.join(str(error).split()) or type(error).__name__}"
+        return False, f"{what}: {one_line(error) or type(error).__name__}"
 
 
 def _version(name: str) -> str:

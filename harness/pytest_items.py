@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from harness.results import Result, results_of
 from harness.rules import Rule
 from harness.run import check_names, settings_from
 from harness.runner import Runner
-from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, Settings
+from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S, Settings
 from harness.suites import Book, load_book
 from harness.units import Unit, UnitReport, units_of
 
@@ -43,6 +43,7 @@ class Session:
             else _number("--fatal-sample", given["--fatal-sample"]),
             fault=get("--fault", ""),
             plant=get("--plant", ""),
+            hang_timeout=_number("--hang-timeout", get("--hang-timeout", HANG_TIMEOUT_S), float),
             lane_options=tuple(get("--lane-option", ())),
         )
         self.book = load_book()
@@ -188,8 +189,9 @@ def _groups(book: Book) -> dict[str, str]:
     return {rule: f"explored-{numbers[name]}" for rule, name in roots.items() if name in numbers}
 
 
-def _number(option: str, value: Any) -> int:
+def _number(option: str, value: Any, kind: Callable[[Any], Any] = int) -> Any:
     try:
-        return int(value)
+        return kind(value)
     except ValueError:
-        raise pytest.UsageError(f"{option} {value!r} is not a whole number") from None
+        what = "a whole number" if kind is int else "a number"
+        raise pytest.UsageError(f"{option} {value!r} is not {what}") from None

@@ -31,6 +31,7 @@ from harness.streams import complain
 from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.units import Unit, UnitReport, units_of
+from harness.watchdog import Hung, watched
 from harness.words import visible
 
 HEADS = 4  # attention heads of every tiny model
@@ -67,8 +68,13 @@ def settings_from(
     suts = tuple(name.strip() for name in sut.split(",") if name.strip())
     if not suts:
         raise UsageError("--sut names no system under test; see refitcheck doctor")
+    limit = hang_timeout_of(hang_timeout)
     for name in suts:
-        load_sut(name)
+        try:
+            with watched(limit, f"system under test {name!r}"):
+                load_sut(name)
+        except Hung as hung:
+            raise UsageError(f"system under test {name!r}: importing it: {hung}") from hung
     check_tp(tp)
     settings = Settings(
         lane=lane,
@@ -84,7 +90,7 @@ def settings_from(
         exploration=exploration_of(exploration, info.clock),
         fatal_sample=fatal_sample,
         plant=plant,
-        hang_timeout=hang_timeout_of(hang_timeout),
+        hang_timeout=limit,
         allow_inconclusive=allow_inconclusive,
         lane_options=options,
     )

@@ -217,7 +217,7 @@ def outlived() -> Iterator[None]:
             leave(code)  # a fork of the client's own
         raise HarnessError(f"the system under test called os._exit({code})")
 
-    os._exit = stay  # type: ignore[assignment]
+    os._exit = stay  # type: ignore[assignment]  # it raises where the real one ends the process
     try:
         yield
     except SystemExit as error:

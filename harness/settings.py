@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from harness.errors import UsageError
 from harness.faults import Fault, faults_text
@@ -108,10 +108,7 @@ def split_engines(text: str, known: tuple[str, ...], kind: str) -> tuple[str, ..
 
 def policy_of(text: str) -> Policy:
     """UsageError unless it is one of the three policies."""
-    for policy in get_args(Policy):
-        if text == policy:
-            return policy  # type: ignore[no-any-return]
-    raise UsageError(f"unknown policy {text!r}; one of {', '.join(get_args(Policy))}")
+    return cast(Policy, _one_of("policy", text, get_args(Policy)))
 
 
 def exploration_of(text: str, clock: Clock = "virtual") -> Exploration:
@@ -122,21 +119,20 @@ def exploration_of(text: str, clock: Clock = "virtual") -> Exploration:
     virtual = clock == "virtual"
     if not text:
         return "full" if virtual else "off"
-    for kind in get_args(Exploration):
-        if text == kind:
-            return "sample" if kind == "full" and not virtual else kind
-    raise UsageError(f"unknown exploration {text!r}; one of {', '.join(get_args(Exploration))}")
+    kind = cast(Exploration, _one_of("exploration", text, get_args(Exploration)))
+    return "sample" if kind == "full" and not virtual else kind
 
 
 def side_of(text: str, default: str = "both") -> Side | None:
     """None for both sides; "" is the lane's own. UsageError unless it is engine, refit or both."""
-    named = text or default
-    if named == "both":
-        return None
-    for side in get_args(Side):
-        if named == side:
-            return side  # type: ignore[no-any-return]
-    raise UsageError(f"unknown side {named!r}; one of {', '.join(get_args(Side))}, both")
+    side = _one_of("side", text or default, (*get_args(Side), "both"))
+    return None if side == "both" else cast(Side, side)
+
+
+def _one_of(what: str, text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise UsageError(f"unknown {what} {text!r}; one of {', '.join(known)}")
+    return text
 
 
 def hang_timeout_of(seconds: float) -> float:

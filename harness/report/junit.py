@@ -35,7 +35,7 @@ def write(run: Run, path: Path) -> None:
         suite.add_testcase(case)
     xml = JUnitXml("refitcheck")
     xml.add_testsuite(suite)
-    xml.update_statistics()  # type: ignore[no-untyped-call]
+    xml.update_statistics()  # type: ignore[no-untyped-call]  # junitparser gives it no types
     suite.time = xml.time = round(run.seconds, 3)
     written = io.BytesIO()
     xml.write(written, pretty=True)

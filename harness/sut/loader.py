@@ -11,6 +11,7 @@ from typing import Any, cast
 from harness.errors import UsageError
 from harness.suites import load_point, named_points
 from harness.sut.protocol import Sut
+from harness.words import told
 
 GROUP = "refitcheck.suts"
 _METHODS = ("setup", "set_weights", "refit", "capabilities", "close")
@@ -41,7 +42,7 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(f"system under test {name!r}: no module named {error.name!r}") from error
     except (Exception, SystemExit) as error:
-        raise UsageError(f"system under test {name!r}: importing {module_name} raised {_told(error)}") from error
+        raise UsageError(f"system under test {name!r}: importing {module_name} raised {told(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise UsageError(f"system under test {name!r}: {module_name} has no {attribute!r}")
@@ -57,14 +58,10 @@ def _checked(name: str, found: Any) -> Callable[[], Sut]:
         try:
             sut = found()
         except (Exception, SystemExit) as error:
-            raise UsageError(f"system under test {name!r}: its factory raised {_told(error)}") from error
+            raise UsageError(f"system under test {name!r}: its factory raised {told(error)}") from error
         missing = [method for method in _METHODS if not callable(getattr(sut, method, None))]
         if missing:
             raise UsageError(f"system under test {name!r}: {type(sut).__name__} lacks {', '.join(missing)}")
         return cast(Sut, sut)
 
     return factory
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -169,6 +169,15 @@ def test_it_is_interrupted_once_and_what_interrupts_is_no_exception_that_a_retry
     assert not isinstance(told.value, Exception | HarnessError)
 
 
+def test_a_module_that_hangs_when_it_is_imported_is_one_line(cli, tmp_path, monkeypatch):  # noqa: F811
+    (tmp_path / "slow_trainer.py").write_text("import time\ntime.sleep(1e6)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, out, err = cli("run", "--lane", "toy", "--sut", "slow_trainer:Sut", "--hang-timeout", "0.05")
+    assert (code, out) == (4, "")
+    assert err.startswith("refitcheck: system under test 'slow_trainer:Sut': importing it: no return after 0.05 s")
+    assert err.endswith("slow_trainer.py:2 in <module>: time.sleep(1e6)\n")
+
+
 def run_outside(sut, *options):
     code = "import sys, harness.watchdog as w; w.AGAIN_S = 0.05\nfrom harness.cli import main\nmain(sys.argv[1:])"
     command = [sys.executable, "-c", code, "run", "--rule", "SESS-1", "--exploration", "off", *options]

@@ -30,6 +30,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--fatal-sample", {"default": None, "help": "keep only N scenarios that kill an engine"}),
     ("--fault", {"default": None, "help": "faults in the client's calls, as e0:flush_cache#1:before:drop"}),
     ("--plant", {"default": None, "help": "plant this defect first"}),
+    ("--hang-timeout", {"default": None, "help": "real seconds after which a client that does not come back is hung"}),
     ("--lane-option", {"action": "append", "default": None, "help": "an option of the lane, as time_scale=0.02"}),
 )
 _SESSION = pytest.StashKey["Session"]()
