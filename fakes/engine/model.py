@@ -133,7 +133,7 @@ class Model:
         return np.concatenate([cos, cos], axis=1), np.concatenate([-sin, sin], axis=1)
 
     def _embed(self, ids: np.ndarray) -> np.ndarray:
-        if ids.size and (ids.min() < 0 or ids.max() >= self.vocab_size):
+        if ids.min() < 0 or ids.max() >= self.vocab_size:
             raise IndexError("token id outside the vocabulary")
         table = [rank.wide("model.embed_tokens.weight") for rank in self.ranks]
         if len(table) == 1:
@@ -196,7 +196,7 @@ class Model:
             new_kv[:, index, layer, 0] = q_and_k[:, heads:]
             new_kv[:, index, layer, 1] = qkv[:, heads + kv_heads :]
             fresh = new_kv[:, index, layer]
-            both = fresh if past is None or not len(past) else np.concatenate([past[:, index, layer], fresh])
+            both = fresh if past is None else np.concatenate([past[:, index, layer], fresh])
             out = self._attend(q, both[:, 0], both[:, 1])
             outputs.append(self._row_parallel(rank, index, prefix + "o_proj", out))
         return self._all_reduce(outputs)

@@ -1,0 +1,124 @@
+"""/model_info and /server_info, every key of every version (http_server.py:590@0.5.12.post1, 812@0.5.23)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fakes.engine.profiles import ORDER
+from tests.fakes.engine.control.driver import Driver
+
+EMBEDDING = {
+    "family": "none",
+    "task": "none",
+    "execution": "none",
+    "attention": "none",
+    "pooling": "model_defined",
+    "normalize": False,
+    "postprocessor": "none",
+    "tokenizer_special_tokens": "model_default",
+    "supports_dimensions": False,
+    "supports_token_embeddings": False,
+    "supports_multimodal": False,
+    "requires_embedding_flag": False,
+    "auto_enable_embedding": False,
+    "bcg_eligibility": "disabled",
+    "safe_disable_kv_cache": False,
+    "safe_disable_radix_cache": False,
+    "safe_disable_chunked_prefill": False,
+    "enabled": False,
+    "matryoshka_dimensions": [],
+    "bcg": {
+        "prefill_backend": "disabled",
+        "enabled": False,
+        "capture_token_budget": 2048,
+        "capture_batch_sizes": [
+            4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320,
+            352, 384, 416, 448, 480, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1280, 1536, 1792, 2048,
+        ],
+    },
+    "cache": {"kv_cache_disabled": False, "radix_cache_disabled": False, "chunked_prefill_disabled": False},
+}  # fmt: skip
+MODEL: dict[str, Any] = {
+    "model_path": "/models/tiny",
+    "served_model_name": "/models/tiny",
+    "tokenizer_path": "/models/tiny",
+    "is_generation": True,
+    "preferred_sampling_params": None,
+    "weight_version": "launched",
+    "load_format": "auto",
+    "reasoning_parser": None,
+    "tool_call_parser": None,
+    "disaggregation_mode": "null",
+    "has_image_understanding": False,
+    "has_audio_understanding": False,
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "embedding": EMBEDDING,
+}
+NEWER = ("served_model_name", "load_format", "reasoning_parser", "tool_call_parser", "disaggregation_mode")
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_model_info(version: str) -> None:
+    missing: tuple[str, ...] = ()
+    if version in ("0.5.12.post1", "0.5.17"):
+        missing = NEWER
+    elif version not in ("0.5.21", "0.5.22", "0.5.23"):
+        missing = ("disaggregation_mode",)
+    if version == "0.5.12.post1":
+        missing += ("embedding",)
+    reply = Driver(version, weight_version="launched").call("model_info", method="GET")
+    assert list(reply.body.items()) == [(key, value) for key, value in MODEL.items() if key not in missing]
+    assert reply.value == reply.body
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_server_info(version: str) -> None:
+    engine = Driver(
+        version,
+        weight_version="launched",
+        tp_size=2,
+        max_running_requests=5,
+        max_total_tokens=700,
+        random_seed=11,
+        watchdog_timeout=77.0,
+        enable_memory_saver=True,
+        enable_weights_cpu_backup=True,
+        device="cuda",
+    )
+    body = engine.call("server_info", method="GET").body
+    state = {"weight_version": "launched", "max_total_num_tokens": 700, "running": 0, "waiting": 0}
+    frontend = {"frontend": "python"} if version in ("0.5.21", "0.5.22", "0.5.23") else {}
+    assert body == {
+        "model_path": "/models/tiny",
+        "tokenizer_path": "/models/tiny",
+        "skip_tokenizer_init": True,
+        "load_format": "auto",
+        "dtype": "bfloat16",
+        "device": "cuda",
+        "tp_size": 2,
+        "dp_size": 1,
+        "max_running_requests": 5,
+        "max_total_tokens": 700,
+        "enable_memory_saver": True,
+        "enable_weights_cpu_backup": True,
+        "watchdog_timeout": 77.0,
+        "random_seed": 11,
+        "weight_version": "launched",
+        "internal_states": [state],
+        "version": version,
+        **frontend,
+    }
+
+
+def test_a_disk_update_moves_the_names_of_the_model_but_not_of_the_tokenizer() -> None:
+    """managers/tokenizer_manager.py:2372@0.5.23."""
+    engine = Driver("0.5.23")
+    engine.disk["/models/b"] = list(engine.weights(1).items())
+    assert engine.call("update_weights_from_disk", {"model_path": "/models/b", "load_format": "dummy"}).status == 200
+    body = engine.call("model_info", method="GET").body
+    names = ("model_path", "served_model_name", "tokenizer_path", "load_format")
+    assert [body[name] for name in names] == ["/models/b", "/models/b", "/models/tiny", "dummy"]
+    assert engine.call("server_info", method="GET").body["model_path"] == "/models/tiny"
