@@ -73,6 +73,44 @@ def unauthorised(decision: Decision) -> Answer:
     return Answer(401, {"error": "Unauthorized"})
 
 
+def _error_400(raised: Exception) -> Answer:
+    answer = error(str(raised))
+    answer.value = Raised(type(raised).__name__, str(raised))
+    return answer
+
+
+def _version_400(raised: Exception) -> Answer:
+    answer = std(False, m.VERSION_FAILED(error=raised))
+    answer.value = Raised(type(raised).__name__, str(raised))
+    return answer
+
+
+_CATCHING: dict[str, Callable[[Exception], Answer]] = {
+    **dict.fromkeys(
+        (
+            "release_memory_occupation",
+            "resume_memory_occupation",
+            "get_weights_by_name",
+            "abort_request",
+            "slow_down",
+        ),
+        _error_400,
+    ),
+    "update_weight_version": _version_400,
+}
+"""Endpoints that catch what the HTTP process raises; the others leave it to Starlette, a bare 500 (contract, 1.2)."""
+
+
+def _catching(handler: Handler, refuse: Callable[[Exception], Answer]) -> Handler:
+    async def handle(fields: Any) -> Answer:
+        try:
+            return await handler(fields)
+        except Exception as raised:
+            return refuse(raised)
+
+    return handle
+
+
 class Controls:
     """Handlers by name. Each takes the checked fields of the request."""
 
@@ -108,6 +146,8 @@ class Controls:
             "slow_down": self._slow_down,
             "abort_request": self._abort,
         }
+        for name, refuse in _CATCHING.items():
+            self.handlers[name] = _catching(self.handlers[name], refuse)
 
     async def generate(
         self, request: GenerateRequest, emit: Callable[[Any], None] | None, states: dict[str, State]

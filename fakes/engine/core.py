@@ -20,8 +20,9 @@ from fakes.engine import messages as m
 from fakes.engine.auth import decide
 from fakes.engine.control import Answer, Controls, error_response, internal_error, not_found, unauthorised, wrong_method
 from fakes.engine.crash import Crash, TokenizerCrash
-from fakes.engine.generate_batch import build
+from fakes.engine.generate_batch import GenerateRequest, build
 from fakes.engine.generate_contract import Refused, check_contract
+from fakes.engine.generate_features import refusal, refuse_at_once
 from fakes.engine.generate_schema import check_schema
 from fakes.engine.generation import Generator, State
 from fakes.engine.json_body import Unreadable, decode_json, is_json
@@ -61,6 +62,7 @@ class EngineCore:
         self._next_id = 0
         self._loop = Loop()
         self._routes: dict[str, Route] = routes(self.profile)
+        self._vocab_size = int(model_config["vocab_size"])
         self._structs: dict[str, Struct] = structs(self.profile)
         self._open: dict[int, Task[Any]] = {}
         self._gone: set[int] = set()
@@ -270,7 +272,7 @@ class EngineCore:
             name = call.path.lstrip("/")
             return Answer(404, None, value=Raised("AttributeError", f"'Engine' object has no attribute '{name}'"))
         if route.handler == "generate":
-            return self._generating(call, build(given), stream=bool(given.get("stream")))
+            return self._generating(call, self._build(given), stream=bool(given.get("stream")))
         if route.handler == "flush_cache":
             return self._started(call, route.handler, {"timeout": float(given.get("timeout_s") or 0.0)})
         if route.body is None:
@@ -290,13 +292,20 @@ class EngineCore:
             check_contract(self.profile, body)
         if fields.get("stream"):
             try:
-                request = build(fields)
+                request = self._build(fields)
             except ValueError as refused:
                 chunk = {"message": str(refused), "type": "invalid_request_error", "code": 400, "retryable": False}
                 self._effects.append(Token(id=call.id, chunk={"error": chunk}))
                 return Answer(200, None, "empty")
             return self._generating(call, request, stream=True)
-        return self._generating(call, build(fields), stream=False)
+        return self._generating(call, self._build(fields), stream=False)
+
+    def _build(self, fields: Mapping[str, Any]) -> GenerateRequest:
+        """ValueError for what is refused before the request waits for a pause."""
+        request = build(fields)
+        refuse_at_once(self.profile, fields)
+        request.refusal = refusal(self.profile, fields, self._vocab_size)
+        return request
 
     def _generating(self, call: Call, request: Any, *, stream: bool) -> Answer | None:
         states: dict[str, State] = {}

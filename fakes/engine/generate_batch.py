@@ -29,12 +29,14 @@ class Item:
 
 @dataclass(slots=True)
 class GenerateRequest:
-    """A checked body: its prompts, whether the reply is a list, and whether it streams."""
+    """A checked body: its prompts, whether the reply is a list, and whether it streams. `refusal` is what it is refused
+    with once it has its turn, "" for nothing."""
 
     items: list[Item]
     single: bool
     stream: bool
     n: int
+    refusal: str = ""
 
 
 def build(body: Mapping[str, Any]) -> GenerateRequest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,7 +27,8 @@ def _refuse(message: m.Message, **values: Any) -> ValueError:
 def prepare(
     p: EngineProfile, item: Item, context_len: int, input_limit: int, max_req_len: int
 ) -> tuple[list[int], Sampling]:
-    """Prompt and sampling of one item, checked as the tokenizer manager does. ValueError as SGLang raises it.
+    """Prompt and sampling of one item, checked as the tokenizer manager does. ValueError as SGLang raises it; TypeError
+    and OverflowError (500) for a prompt that is no list of 64-bit integers.
 
     context_len: max_position_embeddings. input_limit, max_req_len: what the scheduler's memory allows, in tokens.
     """
@@ -38,13 +40,14 @@ def prepare(
     new = sampling.get("max_new_tokens")
     if new is not None and given + new > context_len:
         raise _refuse(m.TOO_MANY, limit=context_len, total=given + new, given=given, new=new)
+    tokens = array("q", item.prompt)
     parsed = _sampling(p, sampling)
     if given >= input_limit:
         raise _refuse(m.OVER_LIMIT, given=given, limit=input_limit)
     if item.logprobs is not None and item.logprobs.start > given:
         raise _refuse(m.LOGPROB_START, start=item.logprobs.start, given=given)
     room = max_req_len - given - 1
-    return list(item.prompt), dataclasses.replace(parsed, max_new_tokens=min(parsed.max_new_tokens, room))
+    return tokens.tolist(), dataclasses.replace(parsed, max_new_tokens=min(parsed.max_new_tokens, room))
 
 
 _DEFAULTS: dict[str, Any] = {

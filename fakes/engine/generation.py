@@ -119,7 +119,7 @@ def logprob_info(wanted: Logprobs, inputs: list[LogprobRow], outputs: list[Logpr
         "output_token_logprobs": plain(outputs),
         "output_token_logprobs_length": len(outputs),
     }
-    if wanted.top:
+    if wanted.top > 0:
         info["input_top_logprobs"] = several([row.top for row in inputs])
         info["output_top_logprobs"] = several([row.top for row in outputs])
     if wanted.token_ids is not None:
@@ -163,6 +163,8 @@ class Generator:
             async with tm.pause_cond:
                 await tm.pause_cond.wait_for(lambda: not tm.is_pause)
             async with tm.update_lock.reader:
+                if request.refusal:
+                    raise ValueError(request.refusal)
                 items = await self._expand(request, states) if request.n > 1 else request.items
                 for item in items:
                     self._dispatch(item, states, request.stream)
@@ -173,8 +175,8 @@ class Generator:
 
     def _new_state(self, rid: str, stream: bool, states: dict[str, State]) -> State:
         state = State(self._tm, rid, stream)
-        if any(other.disconnected for other in states.values()):
-            state.disconnected = True
+        first = next(iter(states.values()), None)
+        state.disconnected = first is not None and first.disconnected
         states[rid] = self._tm.states[rid] = state
         return state
 

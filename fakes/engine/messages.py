@@ -188,6 +188,9 @@ FLUSH_BUSY = Message(
 PAUSED = Message("Generation paused successfully.", ALL, "200", "entrypoints/http_server.py:1838@0.5.23")
 CONTINUED = Message("Generation continued successfully.", ALL, "200", "entrypoints/http_server.py:1851@0.5.23")
 VERSION_SET = Message("Weight version updated to {version}", ALL, "200", "entrypoints/http_server.py:1544@0.5.23")
+VERSION_FAILED = Message(
+    "Failed to update weight version: {error}", ALL, "400", "entrypoints/http_server.py:1552@0.5.23"
+)
 WEIGHT_VERSION_DEPRECATED = Message(
     "Endpoint '/get_weight_version' or '/weight_version' is deprecated. Please use '/model_info' instead.",
     _TO_20, "404", "entrypoints/http_server.py:798@0.5.20",
@@ -307,6 +310,49 @@ NO_STOP_TEXT = Message(
 UNKNOWN_SAMPLING = Message(
     "unknown field `{name}`, expected one of {fields}", _FROM_22, "400", "sglang/api/v1/api_types.py@0.5.23; observed"
 )
+
+THINKING_OFF = Message(
+    "max_thinking_tokens requires the server to be launched with --enable-strict-thinking",
+    ALL[1:], "400", "managers/tokenizer_manager.py:911@0.5.23",
+)  # fmt: skip
+DP_RANK = Message("routed_dp_rank={rank} out of range [0, 1)", ALL, "400", "managers/tokenizer_manager.py:923@0.5.23")
+LORA_OFF = Message(
+    "LoRA adapter '{adapter}' was requested, but LoRA is not enabled. "
+    "Please launch the server with --enable-lora flag and preload adapters "
+    "using --lora-paths or /load_lora_adapter endpoint.",
+    ALL, "400", "managers/tokenizer_manager.py:3737@0.5.23",
+)  # fmt: skip
+EMBEDS_OFF = Message(
+    "input_embeds is provided while disable_radix_cache is False. "
+    "Please add `--disable-radix-cache` when you launch the server if you want to use input_embeds as inputs.",
+    ALL, "400", "managers/tokenizer_manager.py:1111@0.5.23",
+)  # fmt: skip
+OUT_OF_VOCABULARY = Message(
+    "token_ids_logprob contains out-of-vocabulary token id {token}; valid range is [0, {limit}).",
+    ALL[1:], "400", "managers/tokenizer_manager.py:1528@0.5.23",
+)  # fmt: skip
+HIDDEN_OFF = Message(
+    "The server is not configured to return hidden states. Please set `--return-hidden-states-mode last`, "
+    "`--return-hidden-states-mode full`, or the legacy `--enable-return-hidden-states` flag.",
+    ALL[1:], "400", "managers/tokenizer_manager.py:1397@0.5.23",
+)  # fmt: skip
+HIDDEN_OFF_12 = Message(
+    "The server is not configured to return the hidden states. "
+    "Please set `--enable-return-hidden-states` to enable this feature.",
+    ALL[:1], "400", "managers/tokenizer_manager.py:897@0.5.12.post1",
+)  # fmt: skip
+PROCESSOR_OFF = Message(
+    "The server is not configured to enable custom logit processor. "
+    "Please set `--enable-custom-logit-processor` to enable this feature.",
+    ALL, "400", "managers/tokenizer_manager.py:1408@0.5.23",
+)  # fmt: skip
+SESSION_UNKNOWN = Message(
+    "Invalid request: session id {session} does not exist", ALL, "400", "managers/scheduler.py:3100@0.5.23"
+)
+SLEEP_TOO_LONG = Message(
+    "timestamp out of range for platform time_t", ALL, "raise", "time.sleep (CPython 3.11)", "OverflowError"
+)
+TOP_K_RANGE = Message("selected index k out of range", ALL, "raise", "torch.topk", "RuntimeError")
 
 
 def catalogue() -> dict[str, Message]:

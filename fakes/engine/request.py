@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fakes.engine.messages import ABORTED
+from fakes.engine.crash import crash
+from fakes.engine.messages import ABORTED, TOP_K_RANGE
 from fakes.engine.model import TokenKV, log_softmax
 
 FORCE_STREAM_INTERVAL = 50
@@ -144,7 +145,7 @@ def choose(req: Req, logits: np.ndarray, seed: int) -> tuple[int, LogprobRow | N
     Greedy at temperature 0; else seeded by the engine's seed, the request's (or its number) and the position.
     """
     sampling = req.sampling
-    scaled = logits if sampling.greedy else logits / np.float32(sampling.temperature)
+    scaled = logits if sampling.greedy else _scaled(logits, sampling.temperature)
     if sampling.greedy:
         token = int(scaled.argmax())
     else:
@@ -154,6 +155,13 @@ def choose(req: Req, logits: np.ndarray, seed: int) -> tuple[int, LogprobRow | N
     if req.logprobs is None:
         return token, None
     return token, row(req.logprobs, log_softmax(scaled), token)
+
+
+def _scaled(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """A temperature beyond float32 is infinite, and all tokens equal."""
+    with np.errstate(over="ignore"):
+        scaled: np.ndarray = logits / np.float32(temperature)
+    return scaled
 
 
 def _sample(logits: np.ndarray, sampling: Sampling, rng: np.random.Generator) -> int:
@@ -172,7 +180,9 @@ def _sample(logits: np.ndarray, sampling: Sampling, rng: np.random.Generator) ->
 def row(wanted: Logprobs, logprobs: np.ndarray, token: int) -> LogprobRow:
     """One row of log-probabilities, as wanted."""
     top = None
-    if wanted.top:
+    if wanted.top > len(logprobs):
+        raise crash(TOP_K_RANGE)
+    if wanted.top > 0:
         best = np.argsort(-logprobs, kind="stable")[: wanted.top]
         top = [(float(logprobs[i]), int(i)) for i in best]
     ids = None if wanted.token_ids is None else [(float(logprobs[i]), int(i)) for i in wanted.token_ids]

@@ -31,6 +31,9 @@ from fakes.engine.weights import RankWeights
 WATCHDOG_SLEEP_S = 5.0
 """The watchdog dumps and sleeps before it signals (utils/watchdog.py:103@0.5.23)."""
 
+LONGEST_SLEEP_S = (2**63 - 1) // 10**9
+"""time.sleep takes nanoseconds in 64 bits."""
+
 IO = Generator[list[Any], dict[int, Done], Any]
 """A handler under way: yields I/O effects, gets back what each ended with, returns the reply."""
 
@@ -221,6 +224,8 @@ class Scheduler:
         if self._stale():
             return False
         self.memory.check_serving(self.batch)
+        if self._sleep_s > LONGEST_SLEEP_S:
+            raise crash(m.SLEEP_TOO_LONG)
         facts = {
             "released": self.memory.released(),
             "session_open": self.updater.session is not None,
@@ -380,7 +385,8 @@ class Scheduler:
         }
 
     def _slow_down(self, obj: dict[str, Any]) -> dict[str, Any]:
-        self._sleep_s = float(obj.get("forward_sleep_time") or 0.0)
+        """managers/scheduler.py:6102@0.5.23: nothing, or nothing above zero, is no sleep."""
+        self._sleep_s = max(float(obj.get("forward_sleep_time") or 0.0), 0.0)
         return {"success": True, "message": ""}
 
     def _watchdog(self) -> None:
