@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from harness.gate import FaultGate
 from harness.lanes import fake
 from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
 from harness.lanes.run_folder import RunFolder, full, no_room, sweep
+from harness.lanes.served import Served
 from harness.lanes.wire import HttpLink, Wire
 from harness.passage import GatedEngine
 from harness.proxy_gate import Doors
@@ -21,7 +22,8 @@ from harness.proxy_gate import Doors
 if TYPE_CHECKING:
     import numpy as np
 
-    from fakes.fronts.launcher import ForkedServer, Launcher
+    from fakes.fronts.launcher import Launcher
+    from fakes.transport.gloo_groups import GlooGroups, Peers
 
 TIME_SCALE = 0.1
 READY_S = 60.0
@@ -40,7 +42,7 @@ class HttpLane:
     where = "http"
     clock: Clock = "scaled"
     default_tp = 2
-    provides = frozenset(f"core:{fact}" for fact in fake.CORE_FACTS)
+    provides = frozenset({*(f"core:{fact}" for fact in fake.CORE_FACTS), "groups"})
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
@@ -56,6 +58,9 @@ class HttpLane:
         self._folder: RunFolder | None = None
         self._wire: Wire | None = None
         self._launcher: Launcher | None = None
+        self._torch_launcher: Launcher | None = None
+        self._peers: Peers | None = None
+        self._with_torch = False
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -67,9 +72,15 @@ class HttpLane:
         """CLOCK_MONOTONIC at second 0 of the scenario."""
         return self._epoch
 
+    def expect(self, needs: Collection[str]) -> None:
+        """What the scenario that begins next needs: its servers have torch imported where they will join groups."""
+        self._with_torch = "groups" in needs
+
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A fresh scenario."""
         self.wire, self.launcher  # noqa: B018 - made before the clock starts
+        if self._with_torch:
+            self.peers.start()
         self._gate = gate
         self._doors = Doors(gate, self.time_scale)
         self._epoch = time.monotonic()
@@ -119,7 +130,7 @@ class HttpLane:
         from fakes.trainer import TrainerKit
 
         assert self._gate is not None
-        kit = TrainerKit(None, ranks, self._gate.trainer, wire="shm")
+        kit = TrainerKit(None, ranks, self._gate.trainer, wire="shm", groups=lambda kit: self.groups())
         self._kits.append(kit)
         return kit
 
@@ -137,9 +148,13 @@ class HttpLane:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
-        if self._launcher is not None:
-            self._launcher.close()
-            self._launcher = None
+        for launcher in (self._launcher, self._torch_launcher):
+            if launcher is not None:
+                launcher.close()
+        self._launcher = self._torch_launcher = None
+        if self._peers is not None:
+            self._peers.close()
+            self._peers = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -167,11 +182,29 @@ class HttpLane:
     @property
     def launcher(self) -> Launcher:
         """What servers are forked from."""
-        if self._launcher is None:
-            from fakes.fronts.launcher import Launcher
+        from fakes.fronts.launcher import Launcher
 
-            self._launcher = Launcher()
+        if self._with_torch:
+            self._torch_launcher = self._torch_launcher or Launcher(["torch", "torch.distributed"])
+            return self._torch_launcher
+        self._launcher = self._launcher or Launcher()
         return self._launcher
+
+    @property
+    def peers(self) -> Peers:
+        """What the trainer's side of groups is forked from."""
+        if self._peers is None:
+            from fakes.transport.gloo_groups import Peers
+
+            self._peers = Peers()
+        return self._peers
+
+    def groups(self) -> GlooGroups:
+        """The side of a trainer in its groups with engines, over real gloo."""
+        from fakes.transport.gloo_groups import GlooGroups
+
+        assert self._gate is not None
+        return GlooGroups(self._gate.trainer, scale=self.time_scale, peers=self.peers)
 
     @property
     def folder(self) -> Path:
@@ -197,7 +230,7 @@ class HttpLane:
                 raise HarnessError(no_room(self.folder, error)) from error
         return path
 
-    def start(self, spec: EngineSpec, name: str, incarnation: int) -> ForkedServer:
+    def start(self, spec: EngineSpec, name: str, incarnation: int) -> Served:
         """One server process."""
         from fakes.fronts.process import StartError
 
@@ -221,7 +254,8 @@ class HttpLane:
             *options,
         ]
         try:
-            return self.launcher.start(args, log=trace.with_suffix(".log"), env=env, ready_timeout_s=READY_S)
+            process = self.launcher.start(args, log=trace.with_suffix(".log"), env=env, ready_timeout_s=READY_S)
+            return Served(process, trace)
         except StartError as error:
             raise HarnessError(full(self.folder) or str(error)) from error
 
@@ -272,12 +306,8 @@ class HttpEngine(GatedEngine):
         return [export.payload for export in made]
 
     def _end(self) -> None:
-        from fakes.fronts.launch_server import TRACE_LOST
-
         self._process.stop()
-        if self._process.returncode == TRACE_LOST:
-            where = self._lane.folder
-            self.lost = f"it could not write its trace; {full(where) or f'see whether there is room in {where}'}"
+        self.lost = self.lost or self._process.lost
 
     def stop(self) -> None:
         """End the process and free the payloads."""

@@ -46,7 +46,7 @@ def test_a_server_that_cannot_write_its_trace_ends_at_once_and_is_no_answer(benc
     psutil.Process(engine._process.pid).rlimit(psutil.RLIMIT_FSIZE, (1, 1))
     outcome = engine.call("pause_generation", {"mode": "retract"}, timeout_s=600)
     assert outcome.ending == "dropped"
-    assert engine._process.wait(30) == TRACE_LOST
+    assert engine._process.process.wait(30) == TRACE_LOST
     with pytest.raises(
         HarnessError, match="the fake broke: it could not write its trace; see whether there is room in"
     ):
@@ -61,6 +61,28 @@ def test_a_trace_that_was_lost_before_a_restart_is_told_as_well(bench, lane):
     assert engine.call("pause_generation", {"mode": "retract"}).ok
     with pytest.raises(HarnessError, match="could not write its trace"):
         lane.finish()
+
+
+def test_a_server_that_somebody_else_killed_is_no_death_of_an_engine(bench, lane):
+    """The kernel's OOM killer, above all: what its client did about it is nobody's verdict."""
+    engine = bench.e0
+    os.kill(engine._process.pid, signal.SIGKILL)
+    assert engine._process.process.wait(30) == -signal.SIGKILL
+    assert engine.call("pause_generation", {"mode": "retract"}).ending == "refused"
+    with pytest.raises(
+        HarnessError, match="the fake broke: its process ended of SIGKILL, and neither this run nor its"
+    ):
+        lane.finish()
+
+
+def test_deaths_that_the_scenario_or_the_engine_wanted_are_none_of_ours(bench, lane):
+    bench.e0.kill()
+    bench.e0.restart()
+    assert bench.e0.call("resume_memory_occupation", {}, timeout_s=60).ending == "dropped"
+    assert bench.e0._process.process.wait(30) == -signal.SIGKILL
+    assert bench.e0.call("model_info", method="GET").ending == "refused"
+    records = lane.finish()
+    assert [len([r for r in trace if getattr(r, "name", "") == "die"]) for trace in records] == [0, 1]
 
 
 def test_payloads_without_room_are_no_failure_of_the_client(bench, lane, tmp_path, monkeypatch):
@@ -81,9 +103,9 @@ def test_half_a_payload_is_not_left_behind():
         def tobytes(self, *args, **kwargs):
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         shm.SharedFile(np.zeros(3, np.uint8).view(Full))
-    assert shm.leftovers() == []
+    assert shm.leftovers() == [], caught  # whose traceback still holds the object
     assert shm.failures() == [f"{shm.FOLDER}: No space left on device (a payload of 3 bytes)"]
 
 
