@@ -22,9 +22,7 @@ def never_sent(part: Part, history: History) -> tuple[str, ...]:
     wanted = part.refit.data.get("names") or ()
     came = _exported(part, history)
     came = _loaded(part, history) if came is None else came
-    if came is None:
-        return ()
-    return tuple(name for name in wanted if name not in came)
+    return () if came is None else tuple(name for name in wanted if name not in came)
 
 
 def because(part: Part, history: History) -> str:

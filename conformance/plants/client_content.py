@@ -107,6 +107,10 @@ def _without_last(kit: Any, rank: int, named: Named) -> Named:
     return named[:-1]
 
 
+def _without_a_norm(kit: Any, rank: int, named: Named) -> Named:
+    return [(n, t) for n, t in named if n != "model.layers.1.input_layernorm.weight"]
+
+
 def _without_auxiliary(kit: Any, rank: int, named: Named) -> Named:
     return [(n, t) for n, t in named if not n.endswith((".bias", "q_norm.weight", "k_norm.weight"))]
 
@@ -232,6 +236,13 @@ PLANTS = (
         "NovaSky-AI/SkyRL#1471",
         "the last tensor of each bucket is left out",
         exporting(_without_last),
+    ),
+    broken(
+        "one-norm-left-out",
+        "NAME-71",
+        "NovaSky-AI/SkyRL#1471",
+        "one norm of one layer is never sent",
+        exporting(_without_a_norm),
     ),
     broken(
         "empty-is-success",

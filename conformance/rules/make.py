@@ -34,6 +34,7 @@ def refit(
     level: Level = "MUST",
     needs: Iterable[str] = ("call",),
     black_box: str = "",
+    follows: Iterable[str] = (),
 ) -> Rule:
     """A rule about the client; its judge reads calls, traffic, canaries and, where `needs` says so, trainer records."""
     return Rule(
@@ -46,4 +47,5 @@ def refit(
         judge=judge,
         needs=frozenset(needs),
         black_box=black_box,
+        follows=tuple(follows),
     )

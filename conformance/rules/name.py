@@ -7,6 +7,7 @@ from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives, push_unchanged
 from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
+from conformance.sent import NEVER_SENT, listed, never_sent
 from conformance.view import BUCKETS
 from harness.history import History
 from harness.rules import Verdict, held, violated
@@ -40,6 +41,17 @@ def _complete(part: Part, history: History) -> Finding | bool:
         told = f"{reported(part.refit)}, and no update call went to {part.engine}"
         return "a refit that sent something", told, part.where
     return content(part, history)
+
+
+def _nothing_left_out(part: Part, history: History) -> Finding | bool:
+    """Wrong answers, and a name that never came. A client may fuse or rename tensors: names alone are no verdict."""
+    found = content(part, history)
+    if not isinstance(found, tuple):
+        return found
+    missing = never_sent(part, history)
+    if not missing:
+        return False  # wrong for another reason, which is another rule's
+    return "every tensor of the policy's state", f"{reported(part.refit)}; {NEVER_SENT}{listed(missing)}", part.where
 
 
 def _empty_fails(history: History) -> Verdict:
@@ -77,30 +89,42 @@ def _any_size(history: History) -> Verdict:
     return held(exercised if len(sizes) > 1 else 0)
 
 
+LEFT_OUT = ("NAME-71",)  # accounts for wrong content, whichever rule sees that
+
 RULES = (
     refit(
         "NAME-1",
         "Names, shapes and dtypes are told in the order of the bytes, in buckets of mixed dtypes too.",
         _of_state("mixed"),
         ["weight_sync/tensor_bucket.py:19@0.5.23", "NovaSky-AI/SkyRL#1816"],
+        follows=LEFT_OUT,
     ),
     refit(
         "NAME-2",
         "A refit updates every tensor, or fails: an empty or partial state is a failure.",
         every(each_part(_complete, over=fleet_parts), _empty_fails),
         [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471", "NVIDIA-NeMo/RL#3519"],
+        follows=LEFT_OUT,
     ),
     refit(
         "NAME-3",
         "What arrives does not depend on the bucket size.",
         _any_size,
         ["sgl-project/sglang#14178"],
+        follows=LEFT_OUT,
     ),
     refit(
         "NAME-4",
         "Auxiliary tensors (biases, per-head norms, an untied head) arrive in full shape, like all others.",
         _of_state("auxiliary"),
         ["THUDM/slime#1673", "NVIDIA-NeMo/RL#3226", "radixark/miles#1730"],
+        follows=LEFT_OUT,
+    ),
+    refit(
+        "NAME-71",
+        "A refit that reports success left out no tensor of the policy's state.",
+        each_part(_nothing_left_out),
+        [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471"],
     ),
     engine(
         "NAME-51",

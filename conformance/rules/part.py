@@ -67,12 +67,14 @@ RULES = (
         "complete set.",
         _nothing_torn_is_served,
         [f"{WU}:187@0.5.23", "sgl-project/sglang-omni#784", "NVIDIA-NeMo/RL#3330"],
+        follows=["NAME-71"],
     ),
     refit(
         "PART-71",
         "While an update is under way no request is answered from a part of it.",
         each_part(_nothing_in_between),
         ["managers/tokenizer_control_mixin.py:470@0.5.23", "OpenRLHF/OpenRLHF#1262", "NVIDIA-NeMo/RL#3519"],
+        follows=["NAME-71"],
     ),
     engine(
         "PART-51",

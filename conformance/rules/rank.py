@@ -101,6 +101,7 @@ RULES = (
         "payload[i] comes from the producer on the GPU of the engine's tp rank i.",
         each_part(_right_producers),
         [f"{WORKER}:200@0.5.23", "NVIDIA-NeMo/RL#3519", "vllm-project/vllm#48981"],
+        follows=["NAME-71"],
     ),
     refit(
         "RANK-2",
@@ -113,12 +114,14 @@ RULES = (
         "Payload lists follow each engine's real size, also in a fleet of unequal engines.",
         _at_tp_2(_shape_of_the_fleet),
         ["NovaSky-AI/SkyRL#1398", f"{WORKER}:200@0.5.23"],
+        follows=["NAME-71"],
     ),
     refit(
         "RANK-4",
         "A rank that has nothing to give for a step takes part in it all the same.",
         each_part(_ragged),
         ["THUDM/slime#2134"],
+        follows=["NAME-71"],
     ),
     engine(
         "RANK-51",

@@ -115,6 +115,7 @@ RULES = (
         "A refit that reports success has put exactly the policy's weights into every engine.",
         each_part(_round_trip, over=fleet_parts),
         ["lightseekorg/tokenspeed#1373"],
+        follows=["NAME-71"],
     ),
     engine(
         "VERIF-2",

@@ -66,7 +66,9 @@ def failure(result: Result, lane: LaneInfo) -> str:
             lines.append(f"  where    {result.scenario}: {one_line(result.verdict.where)}")
         if result.faults:
             lines.append(f"  fault    {' '.join(map(str, result.faults))}")
-        lines += [f"  follows  from {c.rule}, broken in the same history: {one_line(c.actual)}" for c in result.causes]
+        for follows in result.causes:
+            told = one_line(follows.actual)
+            lines.append(f"  follows  likely from {follows.rule}, which the same history breaks: {told}")
     lines.append(f"  replay   {result.replay}")
     return "\n".join(lines)
 

@@ -29,6 +29,36 @@ def mixed_dtypes_get_wrong_names() -> Tape:
     return refit_of("mixed", tokens=[9, 9])
 
 
+def of_two_names(tokens: list[int], *exported: str) -> Tape:
+    tape = Tape()
+    truth(tape)
+    with tape.refit(1, seed=1, names=["embed", "norm"]):
+        tape.trainer("export", sha256="p0", names=list(exported), consumers=[["e0", 0]])
+        tape.bucket(("p0",))
+    tape.gen(tokens, prompt=PROMPT, origin="traffic")
+    return tape
+
+
+@holds("NAME-71")
+def all_names_were_sent() -> Tape:
+    return of_two_names(B, "embed", "norm")
+
+
+@holds("NAME-71")
+def names_of_its_own_and_the_right_answers() -> Tape:
+    return of_two_names(B, "everything in one")
+
+
+@breaks("NAME-71", "the client reported success; never sent: norm")
+def a_norm_was_left_out() -> Tape:
+    return of_two_names([9, 9], "embed")
+
+
+@leaves_open("NAME-71")
+def wrong_though_all_names_were_sent() -> Tape:
+    return of_two_names([9, 9], "embed", "norm")
+
+
 @holds("NAME-4")
 def biases_arrive() -> Tape:
     return refit_of("auxiliary", tokens=B)

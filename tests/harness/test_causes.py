@@ -50,7 +50,7 @@ def test_a_finding_says_what_it_follows_from_and_the_cause_comes_first():
     assert found["NAME-1"].causes == found["ALONE-1"].causes == ()
     assert [result.rule.id for result in causes_first(list(found.values()))] == ["NAME-1", "ALONE-1", "WHOLE-1"]
     block = failure(found["WHOLE-1"], info)
-    assert "\n  follows  from NAME-1, broken in the same history: never sent: norm.weight\n  replay" in block
+    assert "\n  follows  likely from NAME-1, which the same history breaks: never sent: norm.weight\n  replay" in block
     assert "follows" not in failure(found["ALONE-1"], info)
 
 
