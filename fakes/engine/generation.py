@@ -67,7 +67,7 @@ class State:
         meta["completion_tokens"] = item["completion_tokens"]
         meta["cached_tokens"] = cached
         if item["spans"] is not None:
-            _put_spans(meta, item["spans"])
+            _put_spans(meta, item["spans"], item["completion_tokens"])
         meta["cached_tokens_details"] = {"device": cached, "host": 0} if cached else None
         meta["dp_rank"] = None
         if item["finish"] is not None:
@@ -91,7 +91,7 @@ class State:
             "e2e_latency": tm.loop.now - self.created,
         }
         if item["spans"] is not None:
-            _put_spans(meta, item["spans"])
+            _put_spans(meta, item["spans"], len(self.output_ids))
         if self.logprobs is not None:
             meta.update(logprob_info(self.logprobs, [], item["rows"][: len(self.output_ids)]))
         meta["completion_tokens"] = len(self.output_ids)
@@ -100,9 +100,12 @@ class State:
         self.event.set()
 
 
-def _put_spans(meta: dict[str, Any], spans: list[dict[str, Any]]) -> None:
-    meta["weight_versions"] = spans
-    meta["weight_version"] = spans[-1]["version"]
+def _put_spans(meta: dict[str, Any], spans: list[dict[str, Any]], count: int) -> None:
+    """Those of the `count` tokens that are answered: a queued request that is aborted may have more in the scheduler
+    (utils/weight_versions.py:90@0.5.23)."""
+    visible = [span for span in spans if span["start"] < count or span["start"] == 0]
+    meta["weight_versions"] = [{**span, "end": min(span["end"], count)} for span in visible]
+    meta["weight_version"] = visible[-1]["version"]
 
 
 def logprob_info(wanted: Logprobs, inputs: list[LogprobRow], outputs: list[LogprobRow]) -> dict[str, Any]:

@@ -90,6 +90,38 @@ def test_an_aborted_retracted_request_reports_what_was_reported_so_far() -> None
     assert len(body["output_ids"]) == body["meta_info"]["completion_tokens"] == 100
 
 
+def test_the_spans_of_an_aborted_retracted_request_end_where_its_answer_ends() -> None:
+    """Its tokens were made in the scheduler and never sent: SGLang cuts the spans to what is answered."""
+    for stream, count in ((False, 0), (True, 3)):
+        engine = Driver()
+        call = engine.start("generate", generate_body(80, rid="r", stream=stream))
+        while len(engine.chunks(call)) < 3 and engine.now < 0.03:
+            engine.advance(0.001)
+        engine.call("pause_generation", {"mode": "retract"})
+        engine.call("update_weight_version", {"new_version": "2", "abort_all_requests": False})
+        engine.call("abort_request", {"rid": "r"})
+        reply = engine.result(call)
+        body = engine.chunks(call)[-1] if stream else reply.body
+        assert body["meta_info"]["completion_tokens"] == len(body["output_ids"]) >= count
+        assert body["meta_info"]["weight_versions"] == [
+            {"version": "default", "start": 0, "end": len(body["output_ids"])}
+        ]
+        assert body["meta_info"]["weight_version"] == "default"
+
+
+def test_a_version_of_which_no_token_is_answered_is_not_told() -> None:
+    engine = Driver()
+    call = engine.start("generate", generate_body(40, rid="r"))
+    engine.advance(0.03)
+    engine.call("update_weight_version", {"new_version": "2", "abort_all_requests": False})
+    engine.advance(0.03)
+    engine.call("pause_generation", {"mode": "retract"})
+    engine.call("abort_request", {"rid": "r"})
+    meta = engine.result(call).body["meta_info"]
+    assert meta["weight_versions"] == [{"version": "default", "start": 0, "end": 0}]
+    assert meta["weight_version"] == "default", "although the engine is at 2"
+
+
 def test_logprobs_have_the_shapes_of_the_real_reply() -> None:
     engine = Driver("0.5.23")
     wanted = generate_body(4, return_logprob=True, logprob_start_len=0, top_logprobs_num=2, token_ids_logprob=[1, 2])

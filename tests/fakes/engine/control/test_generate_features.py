@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.engine import messages as m
+from fakes.engine.generation import State
 from fakes.engine.profiles import ORDER
 from fakes.engine.protocol import Raised
 from tests.fakes.engine.control.driver import Driver, generate_body
@@ -127,10 +128,33 @@ def test_no_sleep_is_no_sleep(value: float | None) -> None:
     assert engine.now - begun < 1
 
 
-def test_many_answers_to_one_prompt_cost_no_more_than_their_number() -> None:
+def test_many_answers_to_one_prompt_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quadratic work in the HTTP process would hold everything else up for minutes."""
+    looks = [0]
+
+    def looked(state: State) -> bool:
+        looks[0] += 1
+        return bool(state.__dict__.get("gone", False))
+
+    def set_(state: State, value: bool) -> None:
+        state.__dict__["gone"] = value
+
+    monkeypatch.setattr(State, "disconnected", property(looked, set_), raising=False)
     engine = Driver(max_running_requests=64)
-    body = {"input_ids": [5, 6, 7], "sampling_params": {"n": 3000, "max_new_tokens": 1, "temperature": 0}}
+    body = {"input_ids": [5, 6, 7], "sampling_params": {"n": 2000, "max_new_tokens": 1, "temperature": 0}}
     call = engine.start("generate", body)
     assert engine.call("health", method="GET").status == 200
-    assert len(engine.result(call, 600).body) == 3000
+    assert len(engine.result(call, 600).body) == 2000
+    assert looks[0] < 10 * 2000
+
+
+@pytest.mark.parametrize(
+    ("version", "ids", "text", "kind"),
+    [(NEW, [[5, 6]], "", "TypeError"), (OLD, [2**63], None, "OverflowError"), (OLD, [[5, 6]], "x", "TypeError")],
+)
+def test_a_prompt_that_is_no_list_of_64_bit_integers_is_a_500(version: str, ids: Any, text: Any, kind: str) -> None:
+    engine = Driver(version)
+    reply = engine.call("generate", {**generate_body(), "input_ids": ids, "text": text})
+    assert (reply.status, reply.value.type) == (500, kind)
+    if version == NEW:
+        free(engine)
