@@ -68,7 +68,7 @@ class Future(Generic[T]):
         """The value, or raises the exception that it ended with."""
         if self._error is not None:
             raise self._error
-        return self._value  # type: ignore[no-any-return]
+        return self._value  # type: ignore[no-any-return]  # set by whoever finished it
 
     def __await__(self) -> Generator[Future[Any], None, T]:
         if not self.done:

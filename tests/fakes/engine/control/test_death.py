@@ -57,7 +57,7 @@ def test_facts_name_the_exception_before_the_end() -> None:
 def test_payloads_that_kill(payload: object, fields: dict[str, str], error: Raised | None) -> None:
     engine = Driver("0.5.23")
     engine.call("begin_weight_update", {})
-    text = engine.payload(payload)  # type: ignore[arg-type]
+    text = engine.payload(payload)  # type: ignore[arg-type]  # an error or tensors, by the table
     reply = engine.call("update_weights_from_tensor", {"serialized_named_tensors": [text], **fields})
     assert reply.ending == "dropped"
     assert engine.died is not None

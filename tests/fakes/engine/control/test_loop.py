@@ -66,7 +66,7 @@ async def waker(kit: dict[str, Any]) -> None:
 def on_asyncio(programs: list[list[str]]) -> list[Any]:
     selector = VirtualSelector()
     loop = asyncio.SelectorEventLoop(selector)
-    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    loop.time = lambda: selector.now  # type: ignore[method-assign]  # virtual time for asyncio
     log: list[Any] = []
 
     async def main() -> None:
@@ -132,7 +132,7 @@ def writer(lock: RWLock, loop: Loop, log: list[str], name: str, hold: float) -> 
 
 
 def test_a_writer_waits_for_all_readers_and_holds_back_later_ones() -> None:
-    loop, log = Loop(), []  # type: ignore[var-annotated]
+    loop, log = Loop(), []  # type: ignore[var-annotated]  # of whatever is logged
     lock = RWLock(loop)
     started(loop, reader(lock, loop, log, "r1", 2), reader(lock, loop, log, "r2", 3))
     started(loop, writer(lock, loop, log, "w1", 1), reader(lock, loop, log, "r3", 1), writer(lock, loop, log, "w2", 1))
@@ -141,7 +141,7 @@ def test_a_writer_waits_for_all_readers_and_holds_back_later_ones() -> None:
 
 
 def test_a_cancelled_writer_lets_the_readers_go_on() -> None:
-    loop, log = Loop(), []  # type: ignore[var-annotated]
+    loop, log = Loop(), []  # type: ignore[var-annotated]  # of whatever is logged
     lock = RWLock(loop)
     started(loop, reader(lock, loop, log, "r1", 5))
     waiting = loop.spawn(writer(lock, loop, log, "w1", 1))
@@ -158,7 +158,7 @@ def test_a_cancelled_writer_lets_the_readers_go_on() -> None:
 
 @pytest.mark.parametrize("hold", [lambda loop: Lock(loop), lambda loop: Condition(loop)])
 def test_a_cancelled_waiter_passes_the_turn_on(hold: Callable[[Loop], Any]) -> None:
-    loop, log = Loop(), []  # type: ignore[var-annotated]
+    loop, log = Loop(), []  # type: ignore[var-annotated]  # of whatever is logged
     lock = hold(loop)
 
     async def take(name: str, seconds: float) -> None:
@@ -175,7 +175,7 @@ def test_a_cancelled_waiter_passes_the_turn_on(hold: Callable[[Loop], Any]) -> N
 
 
 def test_a_closed_task_runs_no_more() -> None:
-    loop, log = Loop(), []  # type: ignore[var-annotated]
+    loop, log = Loop(), []  # type: ignore[var-annotated]  # of whatever is logged
 
     async def run() -> None:
         log.append("never")

@@ -80,7 +80,7 @@ def test_nothing_runs_whatever_a_list_admits(tmp_path, allow):
     gadgets = [
         Reduce(Global("builtins", "open"), (str(proof), "w")),
         Reduce(Global("sglang.srt.utils.common", "dynamic_import"), ("os.system",)),
-        Reduce(Reduce(Global("operator", "methodcaller"), ("system", "true")), ("os",)),  # type: ignore[arg-type]
+        Reduce(Reduce(Global("operator", "methodcaller"), ("system", "true")), ("os",)),  # type: ignore[arg-type]  # calls what a call made
         Reduce(Global("functools", "partial"), (Global("builtins", "list"), [1])),
         Reduce(Global("torch.hub", "load"), ("x", "y")),
     ]
