@@ -97,6 +97,9 @@ class Runner:
             hang_timeout=self.settings.hang_timeout,
         )
         trace.write(self._header(scenario, spec, sut))
+        expect = getattr(self.lane, "expect", None)
+        if expect is not None:
+            expect(scenario.needs)
         self.lane.begin(gate, self.settings.seed)
         try:
             scenario.run(bench)

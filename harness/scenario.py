@@ -50,13 +50,14 @@ class Scenario:
 class ScenarioList(list[Scenario]):
     """Collects a module's scenarios; `scenarios.add(...)` decorates the function that acts.
 
-    The id is `<prefix>/<function name with dashes>`.
+    The id is `<prefix>/<function name with dashes>`. `needs` are those of every scenario of the list.
     """
 
-    def __init__(self, prefix: str, *, side: Side = "engine") -> None:
+    def __init__(self, prefix: str, *, side: Side = "engine", needs: Collection[str] = ()) -> None:
         super().__init__()
         self.prefix = prefix
         self.side = side
+        self.needs = frozenset(needs)
 
     def add(
         self, *rules: str, relation: str, needs: Collection[str] = (), lanes: Collection[str] = (), **rest: Any
@@ -72,7 +73,7 @@ class ScenarioList(list[Scenario]):
                     run=run,
                     relation=relation,
                     side=rest.pop("side", self.side),
-                    needs=frozenset(needs),
+                    needs=self.needs | frozenset(needs),
                     lanes=frozenset(lanes),
                     **rest,
                 )

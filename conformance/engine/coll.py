@@ -22,7 +22,7 @@ from harness.bench import Bench
 from harness.lanes.base import EngineHandle
 from harness.scenario import ScenarioList
 
-scenarios = ScenarioList("engine/coll")
+scenarios = ScenarioList("engine/coll", needs=["groups"])
 NORM = "model.norm.weight"
 
 

@@ -8,7 +8,7 @@ from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
-scenarios = ScenarioList("refit/coll", side="refit")
+scenarios = ScenarioList("refit/coll", side="refit", needs=["groups"])
 PAIR = "fake only: a second real server does not fit"
 GPU = "fake only: NCCL needs a GPU"
 BY_PAYLOAD = frozenset({"RANK-1", "RANK-2", "IPC-1", "IPC-2", "IPC-3", "MEM-1", "MEM-2"})
@@ -23,7 +23,7 @@ def two_refits_over_a_group(bench: Bench) -> None:
     refit_twice(bench, 1)
 
 
-@scenarios.add("COLL-9", "COLL-2", *MINE, relation=PAIR, lanes=["fake"])
+@scenarios.add("COLL-9", "COLL-2", *MINE, relation=PAIR, lanes=["fake", "http"])
 def one_of_two_refuses(bench: Bench) -> None:
     """To join, and then an update: the other one is waiting for the group already."""
     bench.transport = "distributed"
@@ -38,7 +38,7 @@ def one_of_two_refuses(bench: Bench) -> None:
     question(bench, handles, "fresh-2")
 
 
-@scenarios.add("COLL-2", "COLL-14", *MINE, relation=PAIR, lanes=["fake"])
+@scenarios.add("COLL-2", "COLL-14", *MINE, relation=PAIR, lanes=["fake", "http"])
 def the_layout_changes(bench: Bench) -> None:
     """An engine is replaced between two refits, twice: each time the group is made anew."""
     bench.transport = "distributed"
@@ -156,7 +156,7 @@ def somebody_else_broadcasts(bench: Bench) -> None:
     question(bench, handles, "fresh-2")
 
 
-@scenarios.add("COLL-6", "COLL-1", "COLL-5", relation=PAIR, lanes=["fake"])
+@scenarios.add("COLL-6", "COLL-1", "COLL-5", relation=PAIR, lanes=["fake", "http"])
 def an_engine_dies_in_the_group(bench: Bench) -> None:
     """In the middle of a transfer; its next incarnation is in the next group."""
     bench.transport = "distributed"

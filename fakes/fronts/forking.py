@@ -1,5 +1,7 @@
 """`python -m fakes.fronts.forking --channel FD`: forks fake servers that need no interpreter start and no import.
 
+`--import NAME`, as often as wanted, adds a module that they will need.
+
 A launcher for whoever starts many servers: it has everything imported, has no thread and no state of an engine, and
 each server is a fork of it in a session of its own, with the launcher's command line, environment and log. It ends
 when the other end of the channel is closed; its servers end by the pipe to their parent, as those of `process` do.
@@ -8,6 +10,7 @@ when the other end of the channel is closed; its servers end by the pipe to thei
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -34,7 +37,7 @@ WARM = (
 def main(argv: list[str]) -> int:
     """Take orders until the channel is closed."""
     channel = socket.socket(fileno=int(argv[argv.index("--channel") + 1]))
-    _warm()
+    _warm([name for flag, name in itertools.pairwise(argv) if flag == "--import"])
     woken, wake = os.pipe()
     for fd in (woken, wake):
         os.set_blocking(fd, False)
@@ -110,8 +113,8 @@ def _reap(ended: dict[int, int]) -> None:
             os.close(fd)
 
 
-def _warm() -> None:
-    """Import what a server would import when it starts and when it answers."""
+def _warm(more: list[str]) -> None:
+    """Import what a server would import when it starts and when it answers; `more` where it is installed."""
     import gc
     import importlib
 
@@ -121,6 +124,9 @@ def _warm() -> None:
     config.load()
     for name in WARM:
         importlib.import_module(name)
+    for name in more:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
 

@@ -28,7 +28,8 @@ from fakes.fronts.io import Performer, Resolver
 from fakes.fronts.log import tell
 from fakes.fronts.shell import Core, Shell
 from fakes.trace import TraceWriter
-from fakes.transport.peers import Later, NoPeers, Transport
+from fakes.transport.gloo import GlooTransport
+from fakes.transport.peers import Later, Transport
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -99,7 +100,7 @@ class HttpFront:
             now=self.now,
             later=self._later,
             io=ThreadedPerformer(config, name, resolver),
-            transport=transport or NoPeers(),
+            transport=transport or GlooTransport(scale),
             trace=trace,
             after_step=self._arm,
         )

@@ -21,13 +21,16 @@ _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM
 
 
 class Launcher:
-    """Starts servers by fork: one interpreter start for all of them. `close()` ends it; stop the servers before."""
+    """Starts servers by fork: one interpreter start for all of them. `close()` ends it; stop the servers before.
 
-    def __init__(self) -> None:
+    `imports` are further modules that it imports for them, where they are installed.
+    """
+
+    def __init__(self, imports: Sequence[str] = ()) -> None:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, "--channel", str(theirs.fileno())],
+                [sys.executable, "-m", MODULE, "--channel", str(theirs.fileno()), *_flags(imports)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -80,6 +83,10 @@ class Launcher:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _flags(imports: Sequence[str]) -> list[str]:
+    return [word for name in imports for word in ("--import", name)]
 
 
 class ForkedServer:

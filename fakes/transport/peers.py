@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fakes.engine.protocol import Done, Join, Leave, Raised, Recv
+from fakes.engine.protocol import Done, Join, Leave, Recv
 
 Process = tuple[str, int]
 """An engine's name and incarnation."""
@@ -35,33 +35,3 @@ class Transport(Protocol):
     def left(self, engine: str, incarnation: int) -> None:
         """The process of this engine is gone: its peers will hear of it."""
         ...
-
-
-class NoPeers:
-    """Nobody listens: a join fails when torch's rendezvous times out, a receive fails when its group does.
-
-    A rank other than 0 is a client of the TCP store: it retries a refused connect until the timeout and then raises
-    torch.distributed.DistNetworkError.
-    """
-
-    def __init__(self, timeout_s: float = RENDEZVOUS_S) -> None:
-        self.timeout_s = timeout_s
-
-    def join(self, process: Process, effect: Join, finish: Callable[[Done], None], later: Later) -> None:
-        """Blocks the scheduler until the deadline."""
-        text = (
-            f"The client socket has timed out after {round(self.timeout_s * 1000)}ms while trying to connect to "
-            f"({effect.master_address}, {effect.master_port})."
-        )
-        later(self.timeout_s, lambda: finish(Done(effect.id, error=Raised("DistNetworkError", text))))
-
-    def recv(self, process: Process, effect: Recv, finish: Callable[[Done], None], later: Later) -> None:
-        """Blocks the scheduler until the deadline."""
-        text = f"Timed out waiting {round(self.timeout_s * 1000)}ms for recv operation to complete"
-        later(self.timeout_s, lambda: finish(Done(effect.id, error=Raised("RuntimeError", text))))
-
-    def leave(self, process: Process, effect: Leave) -> None:
-        """Nobody to tell."""
-
-    def left(self, engine: str, incarnation: int) -> None:
-        """Nobody to tell."""

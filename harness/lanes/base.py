@@ -117,7 +117,9 @@ class EngineHandle(Protocol):
 class Lane(Protocol):
     """Where engines come from; also the scenario's clock.
 
-    `name` is fake, http, sglang-cpu, ...; `provides` are the fact names that this lane can give (for `Rule.needs`).
+    `name` is fake, http, sglang-cpu, ...; `provides` are the fact names that this lane can give (for `Rule.needs`), and
+    what else scenarios may need: "groups" where `groups()` gives the trainer's side of weight-update groups
+    (`fakes.transport.groups.Groups`). `expect(needs)`, where a lane has it, is told a scenario's needs before `begin`.
     The entry point is a factory `(options: Mapping[str, Any]) -> Lane`. One lane serves a whole run: each scenario is
     `begin`, then engines, then `finish`. What a lane keeps between scenarios (a real server) is its own affair, as long
     as an engine that it hands out is clean.

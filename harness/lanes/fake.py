@@ -46,7 +46,7 @@ class FakeLane:
     where = "in process"
     clock: Clock = "virtual"
     default_tp = 2
-    provides = frozenset(f"core:{fact}" for fact in CORE_FACTS)
+    provides = frozenset({*(f"core:{fact}" for fact in CORE_FACTS), "groups"})
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
