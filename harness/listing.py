@@ -12,15 +12,19 @@ from harness.words import one_line
 
 
 def print_rules() -> None:
-    """One line per rule: level, side, versions, scenarios, how many mutants it must kill, plants, its text."""
+    """One line per rule: level, side, versions, scenarios, mutants of the catalogue and which are plants, its text.
+
+    Plants are mutants too: `refitcheck mutate` runs both.
+    """
     from harness.console import Printer
 
     book = load_book()
     table = _table("rule", "level", "side", "sglang", "scenarios", "mutants", "caught plants", last="text")
     for rules in book.families().values():
         for rule in rules:
-            plants = " ".join(p.id for p in book.plants_of(rule.id)) or "none"
-            counts = str(len(book.scenarios_of(rule.id))), str(len(book.mutants_of(rule.id)))
+            planted = book.plants_of(rule.id)
+            plants = " ".join(p.id for p in planted) or "none"
+            counts = str(len(book.scenarios_of(rule.id))), str(len(planted) + len(book.mutants_of(rule.id)))
             table.add_row(rule.id, rule.level, rule.side, rule.versions or "all", *counts, plants, one_line(rule.text))
     console = Printer()
     console.print(table)
@@ -28,7 +32,7 @@ def print_rules() -> None:
     proved = f", {unproved} rules without a planted defect" if unproved else ""
     console.print(
         f"{len(book.rules)} rules in {len(book.families())} families, {len(book.scenarios)} scenarios, "
-        f"{len(book.plants)} plants, {len(book.mutants)} mutants{proved}"
+        f"{len(book.plants) + len(book.mutants)} mutants of the catalogue, {len(book.plants)} of them plants{proved}"
     )
 
 

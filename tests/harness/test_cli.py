@@ -115,16 +115,18 @@ def test_list_shows_each_rule_with_the_plant_that_it_catches(cli):
     code, out, _ = cli("list")
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("TOY-2"))
-    assert row.split()[:7] == ["TOY-2", "MUST", "refit", "all", "1", "0", "careless"]
+    assert row.split()[:7] == ["TOY-2", "MUST", "refit", "all", "1", "1", "careless"]
     assert cli("list", "--rules") == (0, out, "")
-    assert "11 rules in 2 families, 2 scenarios, 2 plants" in out
+    assert "11 rules in 2 families, 2 scenarios, 2 mutants of the catalogue, 2 of them plants, 9 rules" in out
 
 
 def test_list_counts_the_mutants_beside_each_rule(cli, toys_installed):
     toys_installed("toymutants", "tests.harness.toys:toy_mutants", "refitcheck.catalogues")
     rows = {line.split()[0]: line.split() for line in cli("list", "--rules")[1].splitlines()}
-    assert [rows[rule][5] for rule in ("rule", "TOY-1", "TOY-2")] == ["mutants", "1", "2"]
-    assert "2 mutants" in " ".join(rows["11"])  # two rules of the toys, nine of exploration
+    assert [rows[rule][5] for rule in ("rule", "TOY-1", "TOY-2")] == ["mutants", "2", "3"]
+    assert " ".join(rows["11"]).endswith(
+        ", 4 mutants of the catalogue, 2 of them plants, 9 rules without a planted defect"
+    )
     _, out, _ = cli("explain", "TOY-1")
     assert "  kills      both  (a toy)\n" in out
 
