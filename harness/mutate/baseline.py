@@ -99,6 +99,7 @@ def measure(
         cov.start()
         for i, check in enumerate(checks):
             tell(i)
+            cov.switch_context("-")
             forget()
             cov.switch_context(str(i))
             measured.append(run_one(check, budget))
@@ -145,6 +146,7 @@ def _heavy_imports() -> Iterator[set[str]]:
             found.add(name)
         return real(name, *args, **kwargs)
 
+    watching.__module__, watching.__name__, watching.__qualname__ = "builtins", "__import__", "__import__"  # it pickles
     builtins.__import__ = watching
     try:
         yield found

@@ -28,7 +28,7 @@ from harness.mutate.jobs import VALIDATING, Job, Progress, Report
 WALL_MINIMUM = 15.0
 WALL_FACTOR = 60.0
 IDLE_POLL_S = 0.25
-IDLE_MINIMUM_S = 1.0
+IDLE_MINIMUM_S = 2.0
 IDLE_FACTOR = 10.0
 BATCH = 40
 SHARES = 4
@@ -83,7 +83,10 @@ class _Child:
 
 
 def _busy(pid: int) -> float | None:
-    """CPU seconds used by a process whose threads all sleep; None when one could run (or this cannot be known here)."""
+    """CPU seconds used by a process whose threads all sleep, and by the processes that it started.
+
+    None when one of them could run (or this cannot be known here).
+    """
     try:
         used = 0.0
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -91,6 +94,11 @@ def _busy(pid: int) -> float | None:
             if fields[0] != "S":
                 return None
             used += float(fields[11]) + float(fields[12])
+            for started in (task / "children").read_text().split():
+                below = _busy(int(started))
+                if below is None:
+                    return None
+                used += below
         return used
     except (OSError, ValueError, IndexError):
         return None
