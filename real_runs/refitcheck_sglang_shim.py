@@ -127,6 +127,7 @@ class _TensorCudaFinder(importlib.abc.MetaPathFinder):
         if fullname == _WEIGHT_CHECKER:
             import torch
 
+            # Ignored below: methods of torch are replaced, which is all that this switch is for.
             torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[assignment,method-assign]
             torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
             torch.cuda.synchronize = lambda *args, **kwargs: None  # type: ignore[assignment]
