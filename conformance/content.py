@@ -22,7 +22,8 @@ def content(part: Part, history: History, *, fresh: bool = False) -> Finding | b
     warm = {s.prompt for s in samples(history, engine=part.engine) if fresh and s.call.pos < part.refit.pos}
     asked = False
     for sample in samples(history, engine=part.engine):
-        if not part.refit.end_pos < sample.call.pos < until or sample.cached or sample.call.origin == "sut":
+        alone = part.refit.end_pos < sample.call.pos < sample.call.end_pos < until
+        if not alone or sample.cached or sample.call.origin == "sut":
             continue
         seeds = seeds_of(sample, truth)
         if seeds is None or sample.call.incarnation != part.incarnation or sample.prompt in warm:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.judging import Judge, When, earlier, later, wrong
-from conformance.view import State, steps
+from conformance.view import UPDATE_OPS, State, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held
 
@@ -60,6 +60,32 @@ def sample_of(call: Call) -> Sample | None:
         retractions=int(meta.get("num_retractions") or 0),
         extra_key=str(call.arg("extra_key") or ""),
     )
+
+
+def aborts(call: Call) -> bool:
+    """Whether this call asks for the abort of requests."""
+    if call.op == "pause_generation":
+        return call.arg("mode", "abort") == "abort"
+    default = call.op == "update_weight_version"
+    return call.op == "abort_request" or bool(call.arg("abort_all_requests", default))
+
+
+ABORTING = ("pause_generation", "update_weight_version", "abort_request", *UPDATE_OPS)
+
+
+def aborted_by_another(history: History, sample: Sample, call: Call) -> bool:
+    """Whether a request was aborted, and some call other than this one asked for it."""
+    if sample.finish != "abort":
+        return False
+    others = history.calls(ABORTING, engine=call.engine)
+    return any(aborts(c) and c.id != call.id and c.overlaps(sample.call) for c in others)
+
+
+def ended_by_itself(sample: Sample, call: Call) -> bool:
+    """Whether a request had all its tokens by the time `call` was answered, so that nothing was left to abort."""
+    wanted = (sample.call.arg("sampling_params") or {}).get("max_new_tokens")
+    complete = sample.finish != "abort" and len(sample.tokens) == wanted
+    return complete and sample.call.end_t <= call.end_t + 0.1
 
 
 def samples(history: History, *, origin: Any = None, engine: str | None = None) -> list[Sample]:

@@ -106,8 +106,8 @@ def _never_aborts(original: Any) -> Any:
 
 
 def _first_label(original: Any) -> Any:
-    def put(meta: Any, spans: Any) -> None:
-        original(meta, spans)
+    def put(meta: Any, spans: Any, *rest: Any) -> None:
+        original(meta, spans, *rest)
         meta["weight_version"] = spans[0]["version"]
 
     return put

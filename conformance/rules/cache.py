@@ -158,7 +158,7 @@ def _no_stale_kv(history: History) -> Verdict:
             warmed = {(s.prompt, s.extra_key) for s in all_ if s.call.end_pos < refit_.pos}
             for sample in all_:
                 key = (sample.prompt, sample.extra_key)
-                if key not in warmed or not refit_.end_pos < sample.call.pos < until:
+                if key not in warmed or not refit_.end_pos < sample.call.pos < sample.call.end_pos < until:
                     continue
                 warmed.discard(key)
                 if not sample.cached and (refit_.index, engine_name) in wrong_weights:

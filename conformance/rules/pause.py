@@ -7,7 +7,7 @@ from collections.abc import Callable
 from conformance.judging import Judge, all_of, answered, every, op, said, wrong
 from conformance.refits import Finding, Part, each_call, each_part, parts, set_aside
 from conformance.rules.make import engine, refit
-from conformance.tokens import Sample, sample_of
+from conformance.tokens import Sample, aborted_by_another, ended_by_itself, sample_of
 from conformance.view import UPDATE_OPS, State, died, state_at, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
@@ -21,7 +21,7 @@ Fate = Callable[[History, Call, Sample], bool]
 
 
 def _fates(mode: str, ok: Fate, allowed: str) -> Judge:
-    """Judge each request that was running when a pause of `mode` left."""
+    """Judge each request that was running when a pause of `mode` left, and met no other pause."""
 
     def judge(history: History) -> Verdict:
         by_id = {call.id: call for call in history.calls_}
@@ -32,7 +32,12 @@ def _fates(mode: str, ok: Fate, allowed: str) -> Judge:
             for request in sorted(state.running):
                 running = by_id[request]
                 sample = sample_of(running)
-                if running.outcome == "open" or (running.end_pos < call.end_pos and mode != "abort"):
+                if running.outcome == "open" or died(running) or (running.end_pos < call.end_pos and mode != "abort"):
+                    continue
+                pauses = history.calls("pause_generation", engine=call.engine)
+                if any(c.id != call.id and c.overlaps(running) for c in pauses):
+                    continue
+                if sample and (ended_by_itself(sample, call) or aborted_by_another(history, sample, call)):
                     continue
                 exercised += 1
                 told = _fate_wrong(history, call, running, sample, ok)
@@ -81,8 +86,17 @@ def _new_requests_wait(history: History) -> Verdict:
     return held(exercised)
 
 
+def _waits_for_the_frozen(call: Call, state: State) -> bool:
+    """An abort asks until no request is left, and those that in_place has frozen cannot end."""
+    return call.arg("mode", "abort") == "abort" and state.paused == "in_place" and bool(state.running - state.waiting)
+
+
 def _both_answered(history: History) -> Verdict:
-    known = all_of(pause, lambda c, s: c.arg("mode", "abort") in MODES and isinstance(c.request, dict))
+    known = all_of(
+        pause,
+        lambda c, s: c.arg("mode", "abort") in MODES and isinstance(c.request, dict),
+        lambda c, s: not _waits_for_the_frozen(c, s),
+    )
     twice = all_of(known, lambda c, s: s.paused in MODES)
     idle_continue = all_of(resume, lambda c, s: s.paused == "" and isinstance(c.request, dict))
     return every(

@@ -6,7 +6,7 @@ from conformance.judging import answered, every, op, said, wrong
 from conformance.refits import Finding, each_call, met_by_traffic, parts
 from conformance.rules.make import engine, refit
 from conformance.sent import because
-from conformance.tokens import Sample, sample_of, samples, seeds_of, truths
+from conformance.tokens import Sample, aborted_by_another, ended_by_itself, sample_of, samples, seeds_of, truths
 from conformance.view import BUCKETS, UPDATE_OPS, State, acted, states, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, unsupported, violated
@@ -76,7 +76,7 @@ def _aborts_by_default(history: History) -> Verdict:
             return wrong(call, ["200 with new_version"], sum(seen.values()) + 1)
         for request in sorted(state.running):
             sample = sample_of(by_id[request])
-            if sample is None:
+            if sample is None or ended_by_itself(sample, call) or aborted_by_another(history, sample, call):
                 continue
             seen[aborts] += 1
             if (sample.finish == "abort") != aborts:
@@ -129,7 +129,8 @@ def _fresh_label(history: History) -> Verdict:
     exercised = 0
     for call, state in steps(history):
         sample = sample_of(call)
-        moved = [c for c in history.calls(UPDATE_OPS, engine=call.engine) if c.overlaps(call)]
+        movers = history.calls((*UPDATE_OPS, "update_weight_version"), engine=call.engine)
+        moved = [c for c in movers if c.overlaps(call)]
         if sample is None or not state.label or moved:
             continue
         exercised += 1
@@ -210,7 +211,8 @@ def _labels_whole_sets(history: History) -> Verdict:
             continue
         until = min((x.pos for x in refits if x.pos > r.pos), default=history.length)
         for sample in samples(history):
-            if not r.end_pos < sample.call.pos < until or sample.cached or sample.label not in seeds:
+            alone = r.end_pos < sample.call.pos < sample.call.end_pos < until
+            if not alone or sample.cached or sample.label not in seeds:
                 continue
             if (found := seeds_of(sample, truth)) is None:
                 continue
@@ -279,6 +281,7 @@ RULES = (
         "An engine shows the version of a refit only when it holds that refit's complete set.",
         _labels_whole_sets,
         ["NVIDIA-NeMo/RL#3519"],
+        follows=["NAME-71"],
     ),
     refit(
         "VER-71",

@@ -2,58 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from conformance.engine.steps import ask, bucket, know
 from conformance.rules.sess import RULES as SESS
 from conformance.view import state_at
-from fakes.trace import Header, TraceWriter
-from harness.bench import Bench
-from harness.gate import FaultGate
-from harness.history import History
-from harness.lanes.base import EngineSpec
-from harness.lanes.fake import FakeLane
+from tests.conformance.machine import OnTheFake
 from tests.conformance.running import book
 
 SESSION_RULES = [r for r in SESS if r.id in ("SESS-51", "SESS-52", "SESS-53", "SESS-57")]
 MEMORY_RULES = [book().rules[name] for name in ("MEM-51", "MEM-52", "MEM-53", "MEM-55", "MEM-56", "ERR-51")]
 TAGS = st.sets(st.sampled_from(["weights", "kv_cache", "cuda_graph", "bogus"]), max_size=3).map(sorted)
-
-
-class OnTheFake(RuleBasedStateMachine):
-    """One engine in process, and the history so far."""
-
-    @initialize()
-    def start(self) -> None:
-        self.trace = TraceWriter()
-        self.lane = FakeLane()
-        gate = FaultGate(self.trace, self.lane.now)
-        self.trace.write(Header(clock="virtual", lane="fake", engine_version="0.5.23", tp=1))
-        self.lane.begin(gate, 0)
-        self.bench = Bench(self.lane, gate, EngineSpec(version="0.5.23"))
-        self.e = self.bench.e0
-        self.prepare()
-
-    def prepare(self) -> None:
-        """What a machine needs before its first rule."""
-
-    def history(self) -> History:
-        return History.from_records(self.trace.records)
-
-    def teardown(self) -> None:
-        if hasattr(self, "lane"):
-            self.lane.close()
-
-    def judge(self, rules: list[Any]) -> None:
-        if hasattr(self, "trace"):
-            history = self.history()
-            for one in rules:
-                verdict = one.judge(history)
-                assert verdict.status != "violated", (one.id, verdict)
 
 
 class Sessions(OnTheFake):
