@@ -117,7 +117,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
         for server in self._servers:
             for connection in list(server.server_state.connections):
-                connection.transport.abort()  # type: ignore[union-attr]
+                connection.transport.abort()  # type: ignore[union-attr]  # set once it is connected
         await _turns()
         if self._client is not None:
             await self._client.aclose()
@@ -154,6 +154,7 @@ def _protocol() -> Any:
     class Door(H11Protocol):
         """uvicorn's, whose requests know their connection: to cut it without an answer is no part of ASGI."""
 
+        # asyncio's base class says BaseTransport; a TCP server is always given a Transport.
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.app_state = {**self.app_state, "transport": transport}

@@ -19,6 +19,9 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from fakes.fronts.log import tell
+from fakes.fronts.started import pipe_options
+
 FDS = 3
 """With every order: the reading end of the parent's pipe, and the writing ends of the ready and of the ended pipe."""
 
@@ -79,11 +82,11 @@ def _serve(order: dict[str, Any], parent_fd: int, ready_fd: int, ours: tuple[int
         _redirect(order["log"])
         from fakes.fronts import launch_server
 
-        code = launch_server.main([*order["args"], "--parent-fd", str(parent_fd), "--ready-fd", str(ready_fd)])
+        code = launch_server.main([*order["args"], *pipe_options(parent_fd, ready_fd)])
     except SystemExit as done:
         code = done.code if isinstance(done.code, int) else 1
     except BaseException as error:
-        print(f"launch_server: error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        tell(f"launch_server: error: {type(error).__name__}: {error}")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -14,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fakes.fronts.process import StartError, log_tail, wait_ready
+from fakes.fronts.started import RunningServer, StartError
 
 MODULE = "fakes.fronts.forking"
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -89,45 +88,23 @@ def _flags(imports: Sequence[str]) -> list[str]:
     return [word for name in imports for word in ("--import", name)]
 
 
-class ForkedServer:
-    """One running server; the same to its user as `process.ServerProcess`."""
+class ForkedServer(RunningServer):
+    """A server that a launcher forks, and whose end the launcher tells through a pipe."""
 
     def __init__(
         self, launcher: Launcher, args: Sequence[str], log: Path | None, env: Mapping[str, str], ready_timeout_s: float
     ) -> None:
-        self._log = log
+        self._launcher, self._env = launcher, env
         self._code: int | None = None
-        pipes = [os.pipe() for _ in range(3)]
-        (parent_read, self._parent_write), (ready_read, ready_write), (self._ended, ended_write) = pipes
-        if not any(arg == "--port" or arg.startswith("--port=") for arg in args):
-            args = [*args, "--port", "0"]
-        try:
-            self.pid = launcher.order(args, log, env, (parent_read, ready_write, ended_write))
-        except BaseException:
-            for fd in (self._parent_write, ready_read, self._ended):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (parent_read, ready_write, ended_write):
-                os.close(fd)
-        try:
-            self.port = wait_ready(ready_read, ready_timeout_s, self.wait, self.log_tail)
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            os.close(ready_read)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._ended = -1
+        super().__init__(args, log, ready_timeout_s)
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process still exists."""
-        return self.wait(0.0) is None
-
-    @property
-    def returncode(self) -> int | None:
-        """None while it runs; -9 after a death."""
-        return self.wait(0.0)
+    def _spawn(self, args: Sequence[str], parent_fd: int, ready_fd: int) -> int:
+        self._ended, ended = os.pipe()
+        try:
+            return self._launcher.order(args, self._log, self._env, (parent_fd, ready_fd, ended))
+        finally:
+            os.close(ended)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the process to end; its return code, or None when it still runs."""
@@ -135,23 +112,11 @@ class ForkedServer:
             self._code = int(os.read(self._ended, 16) or b"-9")  # nothing written: the launcher is gone
         return self._code
 
-    def kill(self) -> None:
-        """kill -9 of the whole group; returns when it was reaped."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.wait(60.0)
-
     def stop(self) -> None:
         """End it, whatever state it is in; may be called twice."""
-        if self._parent_write >= 0:
-            self.kill()
-            os.close(self._parent_write)
+        super().stop()
+        if self._ended >= 0:
             os.close(self._ended)
-            self._parent_write = -1
+            self._ended = -1
             if self._code is None:
                 self._code = -signal.SIGKILL
-
-    def log_tail(self, lines: int = 5) -> str:
-        """The last lines of the log."""
-        return log_tail(self._log, lines)

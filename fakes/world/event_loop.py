@@ -35,9 +35,11 @@ class WorldEventLoop(asyncio.BaseEventLoop):
         if timeout is None or timeout > 0:
             until = None if timeout is None else self._baton.now + timeout
             names = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
+            # `_ready` is the base loop's queue of callbacks, which the type stubs do not show.
             self._baton.block(lambda: bool(self._ready), until, f"asyncio ({names})")  # type: ignore[attr-defined]
         return []
 
+    # The stubs have a variadic type here that this signature cannot name; the arguments are the same.
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run `func(*args)` as a participant; the executor is ignored."""
         future: asyncio.Future[Any] = self.create_future()

@@ -78,7 +78,7 @@ class HttpLane:
 
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A fresh scenario."""
-        self.wire, self.launcher  # noqa: B018 - made before the clock starts
+        self.wire, self.launcher  # noqa: B018  # made before the clock starts
         if self._with_torch:
             self.peers.start()
         self._gate = gate
@@ -232,7 +232,7 @@ class HttpLane:
 
     def start(self, spec: EngineSpec, name: str, incarnation: int) -> Served:
         """One server process."""
-        from fakes.fronts.process import StartError
+        from fakes.fronts.started import StartError
 
         stem = f"{name}-{incarnation}-{len(self._traces)}"
         trace = self.folder / f"{stem}.jsonl"

@@ -11,7 +11,7 @@ import pytest
 from fakes.engine.profiles import PROFILES
 from fakes.fronts.launch_args import HEALTH_VARIABLE, engine_config, parse
 from fakes.fronts.launch_server import main
-from fakes.fronts.process import StartError
+from fakes.fronts.started import StartError
 
 # What trainers pass to SGLang's launcher.
 TRAINERS = [

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fakes.fronts.launcher import Launcher
-from fakes.fronts.process import StartError
+from fakes.fronts.started import StartError
 from tests.fakes.fronts.conftest import ROOT, SCRIPTED, ended
 
 
