@@ -18,6 +18,7 @@ from fakes.engine.generate_batch import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, State
 from fakes.engine.loop import Task
 from fakes.engine.protocol import Raised
+from fakes.engine.server_info import server_info
 from fakes.engine.tokenizer_manager import TokenizerManager
 
 Media = Literal["json", "text", "empty"]
@@ -118,6 +119,7 @@ class Controls:
         self._tm = tm
         self._generator = generator
         self._model_config = model_config
+        self._context_len = int(model_config["max_position_embeddings"])
         self.handlers: dict[str, Handler] = {
             "health": self._health,
             "health_generate": self._health_generate,
@@ -201,7 +203,7 @@ class Controls:
         return Answer(200, body, value=body)
 
     async def _server_info(self, fields: Any) -> Answer:
-        body = info.server_info(self._tm, await self._tm.server_info())
+        body = server_info(self._tm, await self._tm.server_info(), self._context_len)
         return Answer(200, body, value=body)
 
     async def _get_weight_version(self, fields: Any) -> Answer:

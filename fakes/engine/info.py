@@ -1,4 +1,4 @@
-"""/model_info and /server_info, field by field."""
+"""/model_info, field by field."""
 
 from __future__ import annotations
 
@@ -64,34 +64,3 @@ def _embedding_plan() -> dict[str, Any]:
         },
         "cache": dict.fromkeys(cache, False),
     }
-
-
-def server_info(tm: TokenizerManager, internal_states: list[dict[str, Any]]) -> dict[str, Any]:
-    """The launch arguments that we have, and the schedulers' state.
-
-    From 0.5.18 `weight_version` is the one of the launch (entrypoints/http_server.py:866@0.5.23).
-    """
-    config, profile = tm.config, tm.profile
-    live = profile.version in ("0.5.12.post1", "0.5.17")
-    body: dict[str, Any] = {
-        "model_path": config.model_path,
-        "tokenizer_path": config.model_path,
-        "skip_tokenizer_init": True,
-        "load_format": "auto",
-        "dtype": config.dtype,
-        "device": config.device,
-        "tp_size": config.tp_size,
-        "dp_size": config.dp_size,
-        "max_running_requests": config.max_running_requests,
-        "max_total_tokens": config.max_total_tokens,
-        "enable_memory_saver": config.enable_memory_saver,
-        "enable_weights_cpu_backup": config.enable_weights_cpu_backup,
-        "watchdog_timeout": config.watchdog_timeout,
-        "random_seed": config.random_seed,
-        "weight_version": tm.weight_version if live else config.weight_version,
-        "internal_states": internal_states,
-        "version": profile.version,
-    }
-    if profile.server_info_frontend:
-        body["frontend"] = "python"
-    return body

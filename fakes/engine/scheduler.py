@@ -25,6 +25,7 @@ from fakes.engine.model import Model
 from fakes.engine.profiles import EngineProfile
 from fakes.engine.protocol import Block, Done, Effect, EngineConfig, Observed
 from fakes.engine.request import Req, aborted, eos_ids
+from fakes.engine.server_info import internal_state
 from fakes.engine.weight_update import WeightUpdater
 from fakes.engine.weights import RankWeights
 
@@ -377,12 +378,7 @@ class Scheduler:
         return {"success": True, "message": ""}
 
     def _internal_state(self, obj: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "weight_version": self.weight_version,
-            "max_total_num_tokens": self.config.max_total_tokens,
-            "running": len(self.batch.running),
-            "waiting": len(self.batch.waiting),
-        }
+        return internal_state(self.config, self.profile, self.weight_version)
 
     def _slow_down(self, obj: dict[str, Any]) -> dict[str, Any]:
         """managers/scheduler.py:6102@0.5.23: nothing, or nothing above zero, is no sleep."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,11 +92,10 @@ def test_server_info(version: str) -> None:
         device="cuda",
     )
     body = engine.call("server_info", method="GET").body
-    state = {"weight_version": "launched", "max_total_num_tokens": 700, "running": 0, "waiting": 0}
-    frontend = {"frontend": "python"} if version in ("0.5.21", "0.5.22", "0.5.23") else {}
-    assert body == {
+    given = {
         "model_path": "/models/tiny",
         "tokenizer_path": "/models/tiny",
+        "served_model_name": "/models/tiny",
         "skip_tokenizer_init": True,
         "load_format": "auto",
         "dtype": "bfloat16",
@@ -107,10 +109,59 @@ def test_server_info(version: str) -> None:
         "watchdog_timeout": 77.0,
         "random_seed": 11,
         "weight_version": "launched",
-        "internal_states": [state],
-        "version": version,
-        **frontend,
     }
+    assert {name: body[name] for name in given} == given
+    (state,) = body["internal_states"]
+    assert {name: state[name] for name in given} == given
+    assert state["memory_usage"] == {"token_capacity": 700}
+    assert state["effective_max_running_requests_per_dp"] == 5
+    assert state["last_gen_throughput"] == 0.0
+    assert (body["status"], body["max_total_num_tokens"], body["max_req_input_len"]) == ("ready", 700, 506)
+    assert body["version"] == version
+    assert body.get("frontend") == ("python" if version in ("0.5.21", "0.5.22", "0.5.23") else None)
+    assert ("kv_events" in body) == (version in ("0.5.20", "0.5.21", "0.5.22", "0.5.23"))
+
+
+ARGUMENTS = {
+    "0.5.12.post1": 381, "0.5.17": 458, "0.5.18": 472, "0.5.19": 488, "0.5.20": 499, "miles": 488, "0.5.21": 519,
+    "0.5.22": 536, "0.5.23": 546,
+}  # fmt: skip
+"""How many fields ServerArgs has (counted in the sources; miles as 0.5.19)."""
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_server_info_has_every_launch_argument_of_its_version(version: str) -> None:
+    body = Driver(version).call("server_info", method="GET").body
+    (state,) = body["internal_states"]
+    own = {"last_gen_throughput", "memory_usage", "effective_max_running_requests_per_dp"}
+    assert len(set(state) - own) == ARGUMENTS[version]
+    assert set(state) - own <= set(body)
+    assert body["page_size"] == 1
+    assert ("quantize_and_serve" in body) == ("modelopt_quant" in body)
+    assert "enable_lora" in body
+
+
+@pytest.mark.parametrize("version", ["0.5.20", "0.5.23"])
+def test_server_info_agrees_with_the_real_one_on_cpu(version: str) -> None:
+    """validated: 0.5.20 and 0.5.23, cpu; apart from what belongs to one start of one server."""
+    history = Path(__file__).parents[3] / "recorded" / "histories" / f"{version}-tp1-llama-float32-plain.jsonl.xz"
+    calls, real = set(), None
+    for line in lzma.decompress(history.read_bytes()).splitlines():
+        record = json.loads(line)
+        if record.get("kind") == "invoke" and record["op"] == "server_info":
+            calls.add(record["call"])
+        elif record.get("kind") == "complete" and record["call"] in calls:
+            real = record["body"]
+    assert real is not None
+    engine = Driver(version, max_running_requests=8, dtype="float32")
+    fake = engine.call("server_info", method="GET").body
+    once = {"launch_command", "startup_time", "hicache_object_layout"}
+    assert set(real) - set(fake) == once & set(real)
+    assert set(fake) <= set(real)
+    own = {"model_path", "tokenizer_path", "served_model_name", "host", "port", "random_seed", "internal_states"}
+    assert {name for name in fake if fake[name] != real[name]} <= own
+    unknown = {"startup_time", "world_size", "decode_cuda_graph_bs", "decode_cuda_graph_memory_gb"}
+    assert set(real["internal_states"][0]) - set(fake["internal_states"][0]) <= unknown
 
 
 def test_a_disk_update_moves_the_names_of_the_model_but_not_of_the_tokenizer() -> None:
