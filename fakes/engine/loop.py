@@ -5,9 +5,9 @@ first, what a lock does while its owner waits, that a writer in the queue holds 
 here, over virtual time: `Loop.run(now)` runs everything that can run at `now`, `Loop.next_deadline()` says when the
 next sleeper is due.
 
-Rules taken over from asyncio (CPython 3.11 Lib/asyncio/locks.py) and from SGLang (srt/utils/aio_rwlock.py@0.5.23):
-a lock is fair (first come, first served); a condition's waiters re-acquire its lock after a wake-up; the RW lock makes
-readers wait while a writer is active or queued.
+Rules taken over from asyncio (CPython 3.11 Lib/asyncio/locks.py, tasks.py) and from SGLang
+(srt/utils/aio_rwlock.py@0.5.23): a lock is fair (first come, first served); a condition's waiters re-acquire its lock
+after a wake-up; the RW lock makes readers wait while a writer is active or queued.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Cancelled(BaseException):
 
 
 class Future(Generic[T]):
-    """A value that is not there yet. Awaiting it suspends the task until `set_result` or `set_exception`."""
+    """A value that is not there yet. Awaiting it suspends the task until `set_result`, `set_exception` or `cancel`."""
 
     __slots__ = ("_callbacks", "_error", "_loop", "_value", "done")
 
@@ -44,25 +44,27 @@ class Future(Generic[T]):
         """Finish with an exception, raised in whoever awaits."""
         self._finish(None, error)
 
+    def cancel(self) -> bool:
+        """Finish with `Cancelled`; False when it is done already."""
+        if self.done:
+            return False
+        self._finish(None, Cancelled())
+        return True
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it ended by `cancel`."""
+        return isinstance(self._error, Cancelled)
+
     def _finish(self, value: Any, error: BaseException | None) -> None:
         if self.done:
             return
         self.done, self._value, self._error = True, value, error
-        for callback in self._callbacks:
-            self._loop.ready.append(callback)
-        self._callbacks.clear()
+        self._loop.ready.extend(self._callbacks)
 
     def add_callback(self, callback: Callable[[], None]) -> None:
         """Call back from the loop once done."""
-        if self.done:
-            self._loop.ready.append(callback)
-        else:
-            self._callbacks.append(callback)
-
-    def remove_callback(self, callback: Callable[[], None]) -> None:
-        """Forget a callback that was not called yet."""
-        if callback in self._callbacks:
-            self._callbacks.remove(callback)
+        (self._loop.ready if self.done else self._callbacks).append(callback)
 
     def result(self) -> T:
         """The value, or raises the exception that it ended with."""
@@ -88,15 +90,13 @@ class Task(Future[T]):
         self._waits_on: Future[Any] | None = None
         self._cancel = False
 
-    def cancel(self) -> None:
-        """Throw `Cancelled` into the coroutine at its current await."""
-        if self.done or self._cancel:
-            return
-        self._cancel = True
-        if self._waits_on is not None:
-            self._waits_on.remove_callback(self._step)
-            self._waits_on = None
-            self._loop.ready.append(self._step)
+    def cancel(self) -> bool:
+        """Raise `Cancelled` in the coroutine: where it waits, or else where it waits next."""
+        if self.done:
+            return False
+        if self._waits_on is None or not self._waits_on.cancel():
+            self._cancel = True
+        return True
 
     def close(self) -> None:
         """End it without a result: nobody will ever step it again."""
@@ -120,9 +120,8 @@ class Task(Future[T]):
         else:
             self._waits_on = future
             future.add_callback(self._step)
-            if self._cancel:
+            if self._cancel and future.cancel():
                 self._cancel = False
-                self.cancel()
 
 
 class Loop:
@@ -165,28 +164,25 @@ class Loop:
 
     def next_deadline(self) -> float | None:
         """When the next sleeper is due, or None."""
-        timers = self._timers
-        while timers and timers[0][2].done:
-            heapq.heappop(timers)
-        return timers[0][0] if timers else None
+        return self._timers[0][0] if self._timers else None
 
 
 class Event:
     """A flag to wait for."""
 
-    __slots__ = ("_future", "_loop", "_set")
+    __slots__ = ("_loop", "_set", "_waiters")
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._set = False
-        self._future: Future[None] | None = None
+        self._waiters: list[Future[None]] = []
 
     def set(self) -> None:
-        """Wake all who wait."""
+        """Wake all who wait; they go on even if the flag is lowered before they do."""
         self._set = True
-        if self._future is not None:
-            self._future.set_result(None)
-            self._future = None
+        for waiter in self._waiters:
+            waiter.set_result(None)
+        self._waiters = []
 
     def clear(self) -> None:
         """Lower the flag."""
@@ -197,17 +193,11 @@ class Event:
         return self._set
 
     async def wait(self) -> None:
-        """Return once the flag is up."""
-        while not self._set:
-            await self.future()
-
-    def future(self) -> Future[None]:
-        """A future that is done when the flag goes up."""
-        if self._future is None:
-            self._future = Future(self._loop)
-            if self._set:
-                self._future.set_result(None)
-        return self._future
+        """Return once the flag was raised."""
+        if not self._set:
+            waiter: Future[None] = Future(self._loop)
+            self._waiters.append(waiter)
+            await waiter
 
 
 class Lock:
@@ -222,19 +212,20 @@ class Lock:
 
     async def acquire(self) -> None:
         """Take the lock, after everyone who asked before."""
-        if not self.locked and not self._waiters:
+        if not self.locked and all(waiter.cancelled for waiter in self._waiters):
             self.locked = True
             return
         waiter: Future[None] = Future(self._loop)
         self._waiters.append(waiter)
         try:
-            await waiter
+            try:
+                await waiter
+            finally:
+                self._waiters.remove(waiter)
         except Cancelled:
-            self._waiters.remove(waiter)
-            if waiter.done:
+            if not self.locked:
                 self._wake()
             raise
-        self._waiters.remove(waiter)
         self.locked = True
 
     def release(self) -> None:
@@ -274,15 +265,20 @@ class Condition:
         self._lock.release()
         waiter: Future[None] = Future(self._loop)
         self._waiters.append(waiter)
-        cancelled = False
         try:
             await waiter
-        except Cancelled:
-            cancelled = True
         finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-        await self._lock.acquire()
+            self._waiters.remove(waiter)
+            await self._reacquire()
+
+    async def _reacquire(self) -> None:
+        cancelled = False
+        while True:
+            try:
+                await self._lock.acquire()
+                break
+            except Cancelled:
+                cancelled = True
         if cancelled:
             raise Cancelled
 

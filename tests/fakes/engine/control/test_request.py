@@ -186,6 +186,11 @@ def test_tokens_are_drawn_from_what_top_k_and_top_p_leave(sampling, weights) -> 
         assert abs(found[token] / count - share) < 4 * np.sqrt(share * (1 - share) / count) + 1e-9, token
 
 
+def test_large_logits_do_not_overflow() -> None:
+    with np.errstate(all="raise"):
+        assert choose(req(temperature=1.0), np.array([1000.0, 900.0], np.float32), 0)[0] == 0
+
+
 def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
     assert choose(req(temperature=0.0), LOGITS, 0) == (1, None)
     assert choose(req(temperature=0.0), np.zeros(4, np.float32), 0)[0] == 0

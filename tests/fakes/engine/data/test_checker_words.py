@@ -70,9 +70,16 @@ def test_equal_infinities_differ_as_they_do_in_torch():
     check = checker()
     check.weights.fill(NORM, np.inf)
     check.handle("snapshot")
-    before = np.geterr()
-    assert refused(check, "compare")[1].count("name=") == 1
-    assert np.geterr() == before
+    with np.errstate(all="raise"):
+        assert refused(check, "compare")[1].count("name=") == 1
+        assert set(np.geterr().values()) == {"raise"}
+
+
+def test_the_first_tensor_counts_too():
+    check = checker()
+    check.handle("snapshot")
+    check.weights.fill("model.embed_tokens.weight", 1.0)
+    assert refused(check, "compare")[1].count("name=model.embed_tokens.weight ") == 1
 
 
 def test_names_are_skipped_by_any_part_of_them():

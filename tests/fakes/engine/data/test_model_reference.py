@@ -144,7 +144,7 @@ def test_the_last_token_id_of_the_vocabulary_is_in_it_and_the_next_is_not():
     model = model_of(CONFIGS["odd vocabulary"], 2)
     model.forward([0, 549])
     for outside in ([550], [3, 550], [-1], [3, -1]):
-        with pytest.raises(IndexError, match="^token id outside the vocabulary$"):
+        with pytest.raises(IndexError, match=r"^token id outside the vocabulary$"):
             model.forward(outside)
 
 

@@ -1,0 +1,370 @@
+"""Cancellation, futures and the RW lock of the deterministic loop: against asyncio's own, and rule by rule."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from fakes.engine.loop import Cancelled, Condition, Event, Future, Lock, Loop, RWLock
+from tests.fakes.engine.control.test_loop import VirtualSelector, run_all
+
+OPS = ("lock", "cond", "event", "sleep1", "sleep2", "cancel", "notify", "set", "clear")
+
+
+async def act(name: int, program: list[str], log: list[Any], kit: dict[str, Any]) -> None:
+    for index, op in enumerate(program):
+        extra = 0.001 * (name + 1) + 0.0001 * index
+        try:
+            log.append((name, index, op, round(kit["now"](), 3)))
+            if op == "lock":
+                async with kit["lock"]:
+                    await kit["sleep"](1.0 + extra)
+            elif op == "cond":
+                async with kit["cond"]:
+                    await kit["cond"].wait()
+            elif op == "event":
+                await kit["event"].wait()
+            elif op.startswith("sleep"):
+                await kit["sleep"](float(op[5:]) + extra)
+            elif op == "cancel":
+                kit["tasks"][(name + index + 1) % len(kit["tasks"])].cancel()
+            elif op == "notify":
+                async with kit["cond"]:
+                    kit["cond"].notify_all()
+            elif op == "set":
+                kit["event"].set()
+            else:
+                kit["event"].clear()
+        except kit["cancelled"]:
+            log.append((name, index, "cancelled", round(kit["now"](), 3)))
+    log.append((name, "end", round(kit["now"](), 3)))
+
+
+async def waker(kit: dict[str, Any]) -> None:
+    for _ in range(40):
+        await kit["sleep"](1.00003)
+        kit["event"].set()
+        async with kit["cond"]:
+            kit["cond"].notify_all()
+
+
+def on_asyncio(programs: list[list[str]]) -> list[Any]:
+    selector = VirtualSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    log: list[Any] = []
+
+    async def main() -> None:
+        kit: dict[str, Any] = {"lock": asyncio.Lock(), "cond": asyncio.Condition(), "event": asyncio.Event()}
+        kit |= {"sleep": asyncio.sleep, "now": loop.time, "cancelled": asyncio.CancelledError}
+        kit["tasks"] = [asyncio.create_task(act(i, p, log, kit)) for i, p in enumerate(programs)]
+        await asyncio.gather(*kit["tasks"], asyncio.create_task(waker(kit)), return_exceptions=True)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return log
+
+
+def on_ours(programs: list[list[str]]) -> list[Any]:
+    loop = Loop()
+    log: list[Any] = []
+    kit: dict[str, Any] = {"lock": Lock(loop), "cond": Condition(loop), "event": Event(loop), "sleep": loop.sleep}
+    kit |= {"now": lambda: loop.now, "cancelled": Cancelled}
+    kit["tasks"] = [loop.spawn(act(i, p, log, kit)) for i, p in enumerate(programs)]
+    loop.spawn(waker(kit))
+    run_all(loop)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_cancelled_tasks_go_on_as_on_asyncio(seed: int) -> None:
+    rng = random.Random(seed)
+    programs = [[rng.choice(OPS) for _ in range(rng.randint(1, 6))] for _ in range(rng.randint(2, 5))]
+    assert on_ours(programs) == on_asyncio(programs)
+
+
+def test_a_future_keeps_its_first_end_and_calls_back_once_from_the_loop() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    future: Future[int] = loop.future()
+    future.add_callback(lambda: log.append("early"))
+    assert not future.done
+    future.set_result(1)
+    future.set_result(2)
+    future.set_exception(ValueError())
+    assert log == []
+    assert future.result() == 1
+    future.add_callback(lambda: log.append("late"))
+    assert loop.run(0.0)
+    assert log == ["early", "late"]
+    assert not loop.run(0.0)
+
+
+def test_a_future_that_failed_raises_in_whoever_awaits() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    future: Future[int] = loop.future()
+
+    async def wait() -> None:
+        try:
+            await future
+        except ValueError as error:
+            log.append(str(error))
+
+    loop.spawn(wait())
+    loop.run(0.0)
+    future.set_exception(ValueError("x"))
+    loop.spawn(wait())
+    loop.run(0.0)
+    assert log == ["x", "x"]
+
+
+def test_a_cancelled_future_raises_cancelled_and_only_once() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    future: Future[None] = loop.future()
+    future.add_callback(lambda: log.append("end"))
+    assert not future.cancelled
+    assert future.cancel()
+    assert not future.cancel()
+    assert future.cancelled
+    future.set_result(None)
+    with pytest.raises(Cancelled):
+        future.result()
+    loop.run(0.0)
+    assert log == ["end"]
+    other: Future[None] = loop.future()
+    other.set_exception(ValueError())
+    assert not other.cancelled
+    assert not other.cancel()
+
+
+def test_a_task_gives_back_or_raises_what_its_coroutine_did() -> None:
+    loop = Loop()
+
+    async def good() -> int:
+        await loop.sleep(1)
+        return 7
+
+    async def bad() -> None:
+        raise KeyError("k")
+
+    one, two = loop.spawn(good(), "one"), loop.spawn(bad())
+    assert (one.name, two.name) == ("one", "")
+    run_all(loop)
+    assert one.done
+    assert one.result() == 7
+    with pytest.raises(KeyError):
+        two.result()
+
+
+def test_cancelling() -> None:
+    """Before it began, while it waits, twice, while it runs, when it is over."""
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+
+    async def body(name: str) -> None:
+        try:
+            log.append(f"{name} began")
+            await loop.sleep(5)
+        except Cancelled:
+            log.append(f"{name} cancelled {loop.now:g}")
+            await loop.sleep(1)
+            log.append(f"{name} cleaned up {loop.now:g}")
+
+    unborn = loop.spawn(body("unborn"))
+    assert unborn.cancel()
+    waiting = loop.spawn(body("waiting"))
+    loop.run(0.0)
+    loop.run(2.0)
+    waiting.cancel()
+    waiting.cancel()
+    run_all(loop)
+    assert not waiting.cancel()
+    run_all(loop)
+    assert log == ["waiting began", "waiting cancelled 2", "waiting cleaned up 3"]
+    with pytest.raises(Cancelled):
+        unborn.result()
+    assert waiting.result() is None
+    assert loop.now == 5.0, "the sleep that nobody waits for is still a deadline"
+
+    async def itself() -> None:
+        task.cancel()
+        try:
+            await loop.sleep(1)
+        except Cancelled:
+            log.append("itself")
+
+    task = loop.spawn(itself())
+    run_all(loop)
+    assert log[-1] == "itself"
+
+
+def test_a_closed_task_is_done_and_its_coroutine_cleans_up() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+
+    async def body() -> None:
+        try:
+            await loop.sleep(1)
+        finally:
+            log.append("finally")
+
+    task = loop.spawn(body())
+    loop.run(0.0)
+    task.close()
+    assert log == ["finally"]
+    assert task.done
+    run_all(loop)
+
+
+def test_sleepers_wake_by_time_and_then_by_age() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    for name, seconds in (("a", 2), ("b", 1), ("c", 2), ("d", 0), ("e", 1)):
+        loop.sleep(seconds).add_callback(lambda name=name: log.append(name))
+    assert loop.next_deadline() == 0
+    assert loop.run(0.5)
+    assert (log, loop.next_deadline()) == (["d"], 1.0)
+    assert not loop.run(0.9)
+    loop.run(2.0)
+    assert log == ["d", "b", "e", "a", "c"]
+    assert loop.next_deadline() is None
+    loop.run(1.0)
+    assert loop.now == 2.0, "time does not go back"
+    loop.sleep(1)
+    assert loop.next_deadline() == 3.0
+
+
+def test_an_event() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    event = Event(loop)
+
+    async def wait(name: str) -> None:
+        await event.wait()
+        log.append(name)
+
+    loop.spawn(wait("a"))
+    loop.spawn(wait("b"))
+    loop.run(0.0)
+    assert (log, event.is_set()) == ([], False)
+    event.set()
+    event.set()
+    assert event.is_set()
+    loop.run(0.0)
+    loop.spawn(wait("c"))
+    loop.run(0.0)
+    assert log == ["a", "b", "c"]
+    event.clear()
+    assert not event.is_set()
+    loop.spawn(wait("d"))
+    loop.run(0.0)
+    assert log == ["a", "b", "c"]
+    event.set()
+    event.clear()
+    loop.run(0.0)
+    assert log == ["a", "b", "c", "d"], "who was woken goes on, as on asyncio"
+
+
+def test_wait_for_tests_its_predicate_with_the_lock_held() -> None:
+    loop, log = Loop(), []  # type: ignore[var-annotated]
+    lock = Lock(loop)
+    cond, open_ = Condition(loop, lock), deque([False, False, True])
+
+    def predicate() -> bool:
+        log.append(lock.locked)
+        return open_.popleft()
+
+    async def wait() -> None:
+        async with cond:
+            await cond.wait_for(predicate)
+            log.append("through")
+
+    async def notify() -> None:
+        async with cond:
+            cond.notify_all()
+
+    loop.spawn(wait())
+    for _ in range(3):
+        loop.spawn(notify())
+        loop.run(0.0)
+    assert log == [True, True, True, "through"]
+    assert not lock.locked
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_rw_lock_is_never_shared_with_a_writer_and_prefers_writers(seed: int) -> None:
+    """srt/utils/aio_rwlock.py@0.5.23, against a count of who is inside and who is asking."""
+    rng = random.Random(seed)
+    loop = Loop()
+    lock = RWLock(loop)
+    inside: list[str] = []
+    asking: list[str] = []
+    entered: list[str] = []
+
+    async def one(kind: str, start: float, hold: float) -> None:
+        await loop.sleep(start)
+        ahead = [k for k in asking if k == "w"]
+        asking.append(kind)
+        try:
+            async with lock.writer if kind == "w" else lock.reader:
+                asking.remove(kind)
+                kind_of = set(inside)
+                assert "w" not in kind_of
+                assert kind == "r" or not inside
+                assert kind == "w" or not [k for k in ahead if k in asking and asking.count("w") >= len(ahead)]
+                inside.append(kind)
+                entered.append(kind)
+                assert lock.writer_active == (kind == "w")
+                assert lock.readers == inside.count("r")
+                try:
+                    await loop.sleep(hold)
+                finally:
+                    inside.remove(kind)
+        except Cancelled:
+            if kind in asking and kind not in inside:
+                asking.remove(kind)
+            raise
+
+    tasks = [
+        loop.spawn(one(rng.choice("rrw"), rng.randrange(6) + i * 1e-3, rng.randrange(1, 4) + i * 1e-4))
+        for i in range(9)
+    ]
+    for number in range(30):
+        loop.run(number * 0.5)
+        if rng.random() < 0.15:
+            rng.choice(tasks).cancel()
+    run_all(loop)
+    assert inside == []
+    assert all(task.done for task in tasks)
+    assert (lock.readers, lock.writer_active, lock.waiting_writers) == (0, False, 0)
+
+    async def locked() -> bool:
+        return await lock.is_locked()
+
+    free = loop.spawn(locked())
+    run_all(loop)
+    assert free.result() is False
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_whether_it_is_locked(kind: str) -> None:
+    loop = Loop()
+    lock = RWLock(loop)
+
+    async def hold() -> None:
+        async with getattr(lock, kind):
+            await loop.sleep(1)
+
+    async def ask() -> list[bool]:
+        return [await lock.is_locked(), await lock.is_locked()]
+
+    before = loop.spawn(ask())
+    loop.run(0.0)
+    loop.spawn(hold())
+    loop.run(0.0)
+    during = loop.spawn(ask())
+    run_all(loop)
+    after = loop.spawn(ask())
+    run_all(loop)
+    assert [task.result() for task in (before, during, after)] == [[False] * 2, [True] * 2, [False] * 2]
