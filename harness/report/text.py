@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from harness.lanes.info import LaneInfo
 from harness.report.run import Run, our_version
 from harness.results import Result
-from harness.settings import Settings, named
+from harness.settings import HANG_TIMEOUT_S, Settings, named
 from harness.words import one_line
 
 MOST_INCONCLUSIVE = 5
@@ -40,6 +40,8 @@ def header(settings: Settings, lane: LaneInfo) -> str:
         parts.append(f"faults {' '.join(map(str, settings.faults))}")
     if settings.fatal_sample is not None:
         parts.append(f"fatal sample {settings.fatal_sample}")
+    if settings.hang_timeout != HANG_TIMEOUT_S:
+        parts.append(f"hang timeout {settings.hang_timeout:g} s")
     if settings.plant:
         parts.append(f"plant {settings.plant}")
     return "   ".join(parts)

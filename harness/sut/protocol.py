@@ -127,7 +127,12 @@ class Sut(Protocol):
         ...
 
     def refit(self, deadline_s: float) -> RefitResult:
-        """Push the policy's weights to every engine within `deadline_s` of the fleet's clock; raise if that failed."""
+        """Push the policy's weights to every engine within `deadline_s` of the fleet's clock; raise if that failed.
+
+        In process that clock is virtual and stands still while this method sleeps, spins or waits by itself. When it
+        has not come back after `--hang-timeout` real seconds (elsewhere: beyond `deadline_s`), a BaseException is
+        raised in it, and it breaks EXPLORE-8.
+        """
         ...
 
     def capabilities(self) -> Caps:

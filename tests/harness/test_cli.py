@@ -252,13 +252,14 @@ def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):
 
 def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
     settings = ("--tp", "2", "--policy", "terminal", "--allow-inconclusive", "TOY-2", "--lane-option", "warp=9")
+    settings += ("--hang-timeout", "9")
     code, out, _ = cli(*RUN, *settings, "--scenario", "toy/refits", "--report", str(tmp_path / "r.json"))
     assert code == 2  # what may be inconclusive is no pass where nothing else held
     assert "TOY-1" not in out
     replay = json.loads((tmp_path / "r.json").read_text())["replay"]
     assert replay == (
         "refitcheck run --scenario toy/refits --lane toy --engine fake:0.5.23 --sut toy --policy terminal"
-        " --tp 2 --seed 20261130 --lane-option warp=9 --exploration off"
+        " --tp 2 --seed 20261130 --lane-option warp=9 --exploration off --hang-timeout 9"
     )
     told = (
         "tp 2",
@@ -267,6 +268,7 @@ def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
         "scenarios toy/refits",
         "may be inconclusive: TOY-2",
         "warp=9",
+        "hang timeout 9 s",
     )
     for setting in told:
         assert setting in out
