@@ -250,22 +250,33 @@ def test_fields_of_whatever_a_trainer_hands_over():
     assert fields_of(EngineConfig())["profile"] == "0.5.23"
 
 
-def test_process_death_really_kills_the_caller():
-    script = """
-        import subprocess, sys, time
+@pytest.mark.parametrize(
+    "fatal",
+    [
+        "engine.resume_memory_occupation()",
+        "engine.begin_weight_update(); engine.update_weights_from_tensor([b'x', b'x'], load_format='flattened_bucket')",
+        "world.run(engine.async_generate(input_ids=[10**6], sampling_params={'max_new_tokens': 2}))",
+        "list(engine.generate(input_ids=[10**6], sampling_params={'max_new_tokens': 2}, stream=True))",
+    ],
+)
+def test_process_death_really_kills_the_caller(fatal):
+    """SGLang's Engine sends SIGKILL to its own process tree: no except and no finally of the caller runs."""
+    script = f"""
+        import subprocess, sys
         from fakes.engine.protocol import EngineConfig
         from fakes.fronts.inprocess import Engine
+        from fakes.tiny import tiny_config, tiny_weights
         from fakes.world import World
-        from tests.fakes.scripted import ScriptedCore
 
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.alarm(60); signal.pause()"])
         print(child.pid, flush=True)
-        world = World(make_core=ScriptedCore)
-        engine = Engine(world, world.add_engine("e0", EngineConfig(), {}, {}), death="process")
+        world, config = World(), tiny_config()
+        engine = world.add_engine("e0", EngineConfig(tp_size=2), tiny_weights(config, 0), config)
+        engine = Engine(world, engine, death="process")
         try:
-            engine.release_memory_occupation()
-        except BaseException:
-            print("survived", flush=True)
+            {fatal}
+        except BaseException as error:
+            print("survived", repr(error), flush=True)
         finally:
             print("finally", flush=True)
     """
