@@ -56,7 +56,9 @@ def judge_files(files: Sequence[Path], names: tuple[str, ...], *, without_core: 
     mine = [rule for rule in book.rules.values() if rule.id not in book.invariants]  # those need two histories
     rules = [rule for rule in mine if not names or named(rule.id, names)]
     if not rules:
-        raise UsageError(f"no rule or family {' '.join(names)}; see refitcheck list")
+        known = any(named(rule, names) for rule in book.invariants)
+        why = "is judged beside a fault-free history, by run alone" if known else "is no rule or family"
+        raise UsageError(f"{' '.join(names)} {why}; see refitcheck list")
     console = Printer(soft_wrap=True)
     try:
         verdicts = judge_history(history, rules)

@@ -240,6 +240,16 @@ def test_a_malformed_history_is_one_line_and_exit_code_four(cli, tmp_path):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [("NOPE", "NOPE is no rule or family"), ("explore", "explore is judged beside a fault-free history, by run alone")],
+)
+def test_rules_that_cannot_be_judged_again_are_told_apart(cli, tmp_path, rule, told):
+    path = tmp_path / "h.jsonl"
+    path.write_text('{"kind": "header", "seq": 1}\n')
+    assert cli("judge", str(path), "--rule", rule) == (4, "", f"refitcheck: {told}; see refitcheck list\n")
+
+
 def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):
     def broken():
         raise RuntimeError("the sky\nfell")
