@@ -1,15 +1,12 @@
-"""/server_info: the launch arguments of the version, and the schedulers' state.
-
-`server_args.json` lists the fields of ServerArgs by version, with their values on a CPU server that was told nothing
-else: from /server_info of real servers (0.5.20 and 0.5.23), otherwise the defaults that the version's source gives.
-"""
+"""/server_info: the launch arguments of the version, and the schedulers' state."""
 
 from __future__ import annotations
 
 import functools
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fakes.engine.profiles import ORDER
+from fakes.engine.server_args import ARGUMENTS
 
 if TYPE_CHECKING:
     from fakes.engine.profiles import EngineProfile
@@ -21,16 +18,15 @@ RESERVED_TOKENS = 6
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("server_args.json").read_text())
-    return table
-
-
-@functools.cache
 def _defaults(version: str) -> dict[str, Any]:
-    table = _table()
-    at = table["versions"].index("0.5.19" if version == "miles" else version)
-    return {name: value for name, value, first, last in table["arguments"] if first <= at <= last}
+    at = ORDER.index("0.5.19" if version == "miles" else version)
+    return {
+        name: value
+        for (first, last), groups in ARGUMENTS.items()
+        if ORDER.index(first) <= at <= ORDER.index(last)
+        for value, names in groups
+        for name in names.split()
+    }
 
 
 def launch_arguments(config: EngineConfig, profile: EngineProfile, weight_version: str) -> dict[str, Any]:
