@@ -37,6 +37,19 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+def append_whole(path: Path, data: bytes) -> None:
+    """Append all of `data` or nothing, to a file that others append to as well. OSError when it cannot be written."""
+    with path.open("ab", buffering=0) as file:
+        written = 0
+        try:
+            while written < len(data):
+                written += file.write(data[written:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(file.tell() - written)
+            raise
+
+
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.report import text
 from harness.report.run import STATUSES, Run
 from harness.results import Result
-from harness.whole_files import write_whole
+from harness.whole_files import append_whole, write_whole
 
 
 def render(run: Run) -> str:
@@ -46,8 +46,7 @@ def write_step_summary(run: Run) -> bool:
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
         return False
-    with Path(target).open("a", encoding="utf-8") as file:
-        file.write(render(run))
+    append_whole(Path(target), render(run).encode("utf-8", "replace"))
     return True
 
 

@@ -93,6 +93,20 @@ def test_a_disk_that_fills_up_half_way_leaves_the_old_content_and_nothing_else(t
     assert (path.read_bytes(), names(tmp_path)) == (b"old", ["r.json"])
 
 
+def test_what_is_appended_is_there_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "summary.md"
+    path.write_bytes(b"of others\n")
+    code = (
+        "import resource, sys; from pathlib import Path; from harness.whole_files import append_whole\n"
+        "append_whole(Path(sys.argv[1]), b'ours\\n')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: append_whole(Path(sys.argv[1]), b'x' * 100000)\n"
+        "except OSError as error: print(error.strerror)"
+    )
+    assert python(code, path).stdout == "File too large\n"
+    assert path.read_bytes() == b"of others\nours\n"
+
+
 def test_kill_nine_in_the_middle_of_writing_leaves_the_old_content(tmp_path):
     path = tmp_path / "r.json"
     path.write_bytes(b"old")
