@@ -256,4 +256,4 @@ def _copy_broadcast(target: np.ndarray, loaded: np.ndarray) -> None:
 def _copy(target: np.ndarray, loaded: np.ndarray) -> None:
     """A silent cast, as param.data.copy_() does it."""
     with np.errstate(all="ignore"):
-        target[...] = loaded.astype(target.dtype)
+        target[...] = loaded.astype(target.dtype, copy=False)

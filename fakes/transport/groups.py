@@ -232,6 +232,8 @@ class WorldGroup:
 
         going = self._wait(over, timeout_s, unless, "took no broadcast", missing)
         for s in listed:
+            if s.done:
+                s.settle()
             if s.dropped:
                 self._groups.record("buffer_dropped", 0, {"group": self.name, "number": s.number})
         if not going:

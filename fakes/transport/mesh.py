@@ -42,6 +42,8 @@ REMOTE_GONE = (
 )
 
 Finish = Callable[["list[np.ndarray] | Raised"], None]
+Buffer = Callable[[], np.ndarray]
+"""What a receiver's buffer holds, when it is looked at."""
 
 
 def poison(count: int) -> np.ndarray:
@@ -59,26 +61,39 @@ class Sent:
         self.error: Raised | None = None
         self.dropped = False
         self._data: np.ndarray | None = None
+        self._lent = False
+        self.readers = 0
         self._kept = array if backend != "nccl" else None
         self._weak = weakref.ref(array)
 
     def data(self) -> np.ndarray:
-        """Its bytes as they are when the first receiver takes them; uint8, read-only, the same for all."""
+        """Its bytes from the moment on at which the first receiver takes them; uint8, read-only, the same for all.
+
+        Until the sender has waited they are the sender's own memory: it may not change that before, and a receiver that
+        has all that it waits for reads them in the same instant. So most of the time nothing is copied.
+        """
         if self._data is None:
             array = self._kept if self._kept is not None else self._weak()
             self.dropped = array is None
             self._data = poison(self.nbytes) if array is None else raw_bytes(array)
+            self._lent = array is not None and np.may_share_memory(array, self._data)
             self._data.flags.writeable = False
             self._kept = None
         return self._data
 
+    def settle(self) -> None:
+        """The sender has waited: its memory is its own again, so who still needs the bytes gets a copy."""
+        if self._lent and self.readers and self._data is not None:
+            self._data = self._data.copy()
+            self._lent = False
+
 
 def raw_bytes(array: np.ndarray) -> np.ndarray:
-    """A copy of as many bytes as the tensor has, from its first element on, whatever its strides say."""
+    """As many bytes as the tensor has, from its first element on, whatever its strides say; a view where it can be."""
     if array.flags.c_contiguous or any(step <= 0 for step in array.strides):
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     line = np.lib.stride_tricks.as_strided(array, shape=(array.size,), strides=(array.itemsize,))
-    return line.copy().view(np.uint8)
+    return line.view(np.uint8)
 
 
 @dataclass(eq=False)
@@ -86,20 +101,26 @@ class _Receive:
     """One call of a receiver: several buffers, which it waits for together."""
 
     finish: Finish
-    buffers: list[np.ndarray | None]
+    buffers: list[Buffer | None]
     open: int
+    read: list[Sent] = field(default_factory=list)
 
-    def done(self, place: int, buffer: np.ndarray) -> None:
+    def done(self, place: int, buffer: Buffer) -> None:
         if self.open > 0:
             self.buffers[place] = buffer
             self.open -= 1
             if not self.open:
-                self.finish([b for b in self.buffers if b is not None])
+                self._end([b() for b in self.buffers if b is not None])
 
     def fail(self, error: Raised) -> None:
         if self.open > 0:
             self.open = -1
-            self.finish(error)
+            self._end(error)
+
+    def _end(self, outcome: list[np.ndarray] | Raised) -> None:
+        for sent in self.read:
+            sent.readers -= 1
+        self.finish(outcome)
 
 
 @dataclass(eq=False)
@@ -109,7 +130,7 @@ class _Slot:
     receive: _Receive
     place: int
     nbytes: int
-    buffer: np.ndarray | None = None
+    buffer: Buffer | None = None
     over: bool = False
 
     def complete(self) -> None:
@@ -211,9 +232,12 @@ class Mesh:
         if slot.nbytes < data.nbytes:
             slot.fail(Raised(ABORT, TOO_SHORT.format(sent=data.nbytes, room=slot.nbytes)))
         elif slot.nbytes > data.nbytes:
-            slot.buffer = np.concatenate([data, poison(slot.nbytes - data.nbytes)])
+            longer = np.concatenate([data, poison(slot.nbytes - data.nbytes)])
+            slot.buffer = lambda: longer
         else:
-            slot.buffer = data
+            slot.buffer = sent.data
+            sent.readers += 1
+            slot.receive.read.append(sent)
 
     def _complete(self, found: _Broadcast) -> None:
         for rank in found.served:

@@ -111,9 +111,34 @@ def test_what_the_sender_changes_before_it_was_taken_is_taken():
     mesh.send(data)
     data[0] = 9
     got = []
+    mesh.receive(1, [1], lambda out: got.append(out[0].tolist()))
+    assert got == [[9]]
+
+
+def test_what_the_sender_changes_after_it_has_waited_is_not_seen():
+    mesh = Mesh("g", "gloo", 2)
+    got = []
+    mesh.receive(1, [1, 1], lambda out: got.append([b.tolist() for b in out]))
+    staging = np.array([1], dtype=np.uint8)
+    first = mesh.send(staging)
+    assert first.done
+    first.settle()
+    staging[0] = 2
+    second = mesh.send(staging)
+    second.settle()
+    assert got == [[[1], [2]]]
+
+
+def test_nothing_is_copied_for_receivers_that_are_done():
+    mesh = Mesh("g", "gloo", 2)
+    got = []
+    data = np.array([1], dtype=np.uint8)
     mesh.receive(1, [1], got.append)
-    data[0] = 5
-    assert got[0][0].tolist() == [9]
+    sent = mesh.send(data)
+    sent.settle()
+    assert np.shares_memory(got[0][0], data)
+    with pytest.raises(ValueError, match="read-only"):
+        got[0][0][0] = 3
 
 
 @pytest.mark.parametrize(
