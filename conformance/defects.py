@@ -26,7 +26,6 @@ def _unseen(text: str, why: str) -> Defect:
 
 
 INSIDE = "a matter of the client's own code: no call, no answer and no token differs"
-OTHER_PATH = "of another transport than the tensor path"
 
 DEFECTS: dict[str, Defect] = {
     "D01": _seen("a failed begin or flush leaves every engine paused", "PAUSE-1"),
@@ -36,7 +35,7 @@ DEFECTS: dict[str, Defect] = {
     "D05": _seen("a failed onload leaves the KV pool released", "MEM-71"),
     "D06": _seen("a refused flush is ignored and stale KV is served", "CACHE-1", "CACHE-4"),
     "D07": _seen("an in_place pause keeps KV of the old weights", "CACHE-3", "CACHE-4"),
-    "D08": _unseen("KV scales are dropped", "KV scales are no part of a dense model's state"),
+    "D08": _seen("KV scales are dropped", "GUARD-1"),
     "D09": _seen("no session is opened", "SESS-1"),
     "D10": _seen("no pause: requests between buckets see mixed weights", "PART-71"),
     "D11": _seen("the flush comes after the buckets", "CACHE-4"),
@@ -45,15 +44,15 @@ DEFECTS: dict[str, Defect] = {
     "D14": _seen("continue comes before the KV pool is back", "PAUSE-6"),
     "D15": _seen("finalising per bucket or not at all", "SESS-4"),
     "D16": _seen("a partial update resumes on torn weights", "PART-1"),
-    "D17": _unseen("an uncertain communicator is used again", OTHER_PATH),
+    "D17": _seen("an uncertain communicator is used again", "COLL-9"),
     "D18": _seen("an interrupt during the transfer is no failure", "PART-1", "PAUSE-1"),
     "D19": _seen("a partial transfer is finalised and resumed, the failure retried", "PART-1", "LIVE-2"),
     "D20": _unseen("several entry points drift apart", INSIDE),
     "D21": _seen("one algorithm never attaches the synchroniser", "VERIF-1"),
     "D22": _unseen("a NameError in the setup", "the run ends before the first call: a harness error, told as such"),
     "D23": _unseen("an attribute that the factory reads is missing", "the run ends before the first call"),
-    "D24": _unseen("an unsupported topology is refused at the first refit only", INSIDE),
-    "D25": _unseen("two settings contradict each other", INSIDE),
+    "D24": _seen("an unsupported topology is refused at the first refit only", "GUARD-1"),
+    "D25": _seen("two settings contradict each other", "GUARD-1", "GUARD-2"),
     "D26": _unseen("methods are missing on an interface", INSIDE),
     "D27": _unseen("a live transport is called dead code", INSIDE),
     "D28": _seen("a rank without an engine leaves the collectives", "RANK-4"),
@@ -63,7 +62,7 @@ DEFECTS: dict[str, Defect] = {
     "D32": _seen("the payload list is transposed", "RANK-1"),
     "D33": _seen("an incomplete gather is accepted", "RANK-3", "RANK-4"),
     "D34": _seen("payloads are bytes", "RANK-4"),
-    "D35": _unseen("gather groups leak when the layout changes", "the trainer's own process groups"),
+    "D35": _seen("groups leak when the layout changes", "COLL-14"),
     "D36": _seen("a cached handle outlives its engine", "VERIF-1"),
     "D37": _seen("the engine's words are lost", "ERR-1"),
     "D38": _seen("waits are unbounded", "LOCK-2", "LIVE-1"),

@@ -67,6 +67,7 @@ class Bench(EngineBench):
         self.gpus: dict[str, tuple[int, ...]] = {}
         self.transport = ""
         self.transposed = False
+        self._setup: dict[str, Any] | None = None
         self._refits = 0
         self.kit: Any = None
 
@@ -122,21 +123,52 @@ class Bench(EngineBench):
         if kit is not None:
             kit.transposed = self.transposed
         self.kit = kit
+        options = {**self._sut_options, "transport": self.transport}
+        if self._setup is not None:
+            options["setup"] = dict(self._setup)
         return Fleet(
             endpoints=endpoints,
             clock=self.lane,
             version=self.version,
             record=self.record,
             trainer=kit,
-            options={**self._sut_options, "transport": self.transport},
+            options=options,
         )
 
     def _trainer_ranks(self, caps: Caps, endpoints: Sequence[Endpoint]) -> int:
         """Colocated: one on every GPU of an engine. Else two, so that there is one beside the source."""
-        if self.transport not in ("", "tensor"):
+        apart = self._setup is not None and not self._setup.get("colocated", True)
+        if apart or self.transport not in ("", "tensor"):
             return max(caps.ranks, 2)
         gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
         return max(caps.ranks, gpus)
+
+    def construct(self, setup: Mapping[str, Any], **about: Any) -> bool:
+        """A new system under test is set up with this (`Caps.optional` "setup"); whether it took it.
+
+        Noted as `construct` with the setup, what it was refused with ("" where it was not) and `about`. The one before
+        is closed.
+        """
+        self.close_sut()
+        if self._sut_factory is None:
+            raise Unsupported("no system under test: this is an engine-side run")
+        sut = self._sut_factory()
+        caps = sut.capabilities()
+        if "setup" not in caps.optional:
+            raise Unsupported("the adapter reads no setup")
+        self._setup = dict(setup)
+        refused = ""
+        try:
+            sut.setup(self._fleet(caps))
+            self._sut = sut
+        except (RefitcheckError, Unsupported):
+            raise
+        except Exception as error:
+            if type(error).__name__ in _WORLDS_OWN:
+                raise
+            refused = told(error)
+        self.note("construct", setup=self._setup, refused=refused, **about)
+        return not refused
 
     def replace_sut(self) -> None:
         """The trainer dies and another starts: what it had open is closed as by the kernel, nobody says farewell."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, engine, envelope, transport
+    from conformance.catalogue import broadcast, engine, envelope, guards, transport
 
     return (
         *envelope.THIRTEEN,
@@ -21,5 +21,6 @@ def mutants() -> tuple[Mutant, ...]:
         *envelope.MUTANTS,
         *transport.MUTANTS,
         *broadcast.MUTANTS,
+        *guards.MUTANTS,
         *engine.MUTANTS,
     )

@@ -17,9 +17,8 @@ def _all(ids: str, reason: str, *what: object) -> dict[str, str]:
 
 
 DEFECTS: dict[str, str] = {
-    **_all("D08", NO_PART, "kv_scales, and guards at construction", 4),
     **_all("D19", NO_PART, "a transport whose rebinding cannot be repeated", 4),
-    **_all("D20 D21 D22 D23 D24 D25", NO_PART, "several algorithms, topologies and set-ups of one trainer", 6),
+    **_all("D20 D21 D22 D23", NO_PART, "several algorithms, topologies and set-ups of one trainer", 6),
     **_all("D26 D27", PACKAGING, "interfaces and commit messages"),
     **_all("D30", EQUAL, "collectives of the trainer kit end by their deadline, the first error is raised either way"),
     **_all("D33 D34", EQUAL, "the trainer kit loses no payload and gives text only"),

@@ -12,6 +12,7 @@ def catalogue() -> tuple[Plant, ...]:
         client_content,
         client_explore,
         client_group,
+        client_guard,
         engine_answers,
         engine_control,
         engine_data,
@@ -29,4 +30,5 @@ def catalogue() -> tuple[Plant, ...]:
         *client_content.PLANTS,
         *client_explore.PLANTS,
         *client_group.PLANTS,
+        *client_guard.PLANTS,
     )

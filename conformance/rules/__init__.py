@@ -21,6 +21,7 @@ FAMILIES = (
     "mem",
     "verif",
     "coll",
+    "guard",
 )
 
 

@@ -9,10 +9,11 @@ from harness.errors import Unsupported
 from harness.reference.control import Control
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Roster
-from harness.reference.errors import BadState, CallFailed
+from harness.reference.errors import BadSetup, BadState, CallFailed
 from harness.reference.markers import Markers
 from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
+from harness.reference.setup import transport_of
 from harness.reference.transports import Transport
 from harness.reference.transports.distributed import DistributedTransport
 from harness.reference.transports.tensor import TensorTransport
@@ -64,6 +65,7 @@ class ReferenceSut:
         """ValueError where trainer ranks and engine GPUs do not match, Unsupported on a lane without a trainer kit."""
         if fleet.trainer is None:
             raise Unsupported("the lane has no trainer kit, so nothing can be exported")
+        name = self._transport_name(fleet)
         profile = EngineProfile.of(fleet.version)
         control = Control(
             clock=fleet.clock,
@@ -74,7 +76,7 @@ class ReferenceSut:
         self._fleet = fleet
         self._pause_mode = control.pause_mode
         self._policy = self._policy or _check_policy(fleet.options.get("policy", "resume"))
-        transport = self._transport_of(fleet)
+        transport = self._transport_of(fleet, name)
         colocated = transport.name == "tensor"
         self._client = RefitClient(
             control,
@@ -85,8 +87,18 @@ class ReferenceSut:
             policy=self._policy,
         )
 
-    def _transport_of(self, fleet: Fleet) -> Transport:
-        name = self._transport or str(fleet.options.get("transport") or "tensor")
+    def _transport_name(self, fleet: Fleet) -> str:
+        """The factory's, a setup's, the scenario's, or tensor. A setup is read before anything else is looked at."""
+        setup = fleet.options.get("setup")
+        if setup is None:
+            return self._transport or str(fleet.options.get("transport") or "tensor")
+        name = transport_of(setup, frozenset(endpoint.tp for endpoint in fleet.endpoints))
+        if self._transport not in ("", name):
+            raise BadSetup(f"the client has transport {self._transport}, and the setup asks for {name}")
+        self._pause_mode = setup["pause_mode"]
+        return name
+
+    def _transport_of(self, fleet: Fleet, name: str) -> Transport:
         if name == "tensor":
             return TensorTransport(fleet.trainer, self._bucket_bytes)
         if name == "distributed":
@@ -143,7 +155,7 @@ class ReferenceSut:
             policy=self._policy or "resume",
             pause_mode=self._pause_mode or "retract",
             ranks=self._fleet.trainer.ranks if self._fleet else 1,
-            optional=frozenset({"phase", "reported_version", "rollout"}),
+            optional=frozenset({"phase", "reported_version", "rollout", "setup"}),
         )
 
     def close(self) -> None:

@@ -30,6 +30,10 @@ class BadState(RefitError):
     """The policy's weights cannot be a complete update: nothing is sent."""
 
 
+class BadSetup(RefitError):
+    """What the client was set up for cannot be done: nothing is called."""
+
+
 class BrokenGather(RefitError):
     """A trainer rank contributed no payload."""
 

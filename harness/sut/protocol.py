@@ -101,7 +101,9 @@ class Caps:
     """What the adapter can do.
 
     `transports` names those it has: tensor, distributed, checkpoint-engine, disk, ipc, lora. `optional` names the
-    optional methods of `Sut` that it has.
+    optional methods of `Sut` that it has, and "setup" where its `setup` reads `Fleet.options["setup"]`: a mapping with
+    colocated, trainer (megatron, fsdp2), transport (auto, or one by name), nodes_per_engine, tensor_parallel_size,
+    data_parallel_size, pipeline_parallel_size, expert_parallel_size, pause_mode and kv_scales.
     """
 
     transports: frozenset[str] = frozenset({"tensor"})
