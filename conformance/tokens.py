@@ -65,7 +65,7 @@ def sample_of(call: Call) -> Sample | None:
 def aborts(call: Call) -> bool:
     """Whether this call asks for the abort of requests."""
     if call.op == "pause_generation":
-        return call.arg("mode", "abort") == "abort"
+        return bool(call.arg("mode", "abort") == "abort")
     default = call.op == "update_weight_version"
     return call.op == "abort_request" or bool(call.arg("abort_all_requests", default))
 
