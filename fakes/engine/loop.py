@@ -265,11 +265,16 @@ class Condition:
         self._lock.release()
         waiter: Future[None] = Future(self._loop)
         self._waiters.append(waiter)
+        closed = False
         try:
             await waiter
+        except GeneratorExit:  # its task was closed: nobody will step it to take the lock
+            closed = True
+            raise
         finally:
             self._waiters.remove(waiter)
-            await self._reacquire()
+            if not closed:
+                await self._reacquire()
 
     async def _reacquire(self) -> None:
         cancelled = False

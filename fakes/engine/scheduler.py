@@ -17,7 +17,7 @@ import numpy as np
 from fakes.engine import messages as m
 from fakes.engine.batching import Batch, Forward
 from fakes.engine.cache import PrefixCache
-from fakes.engine.crash import Crash, crash
+from fakes.engine.crash import crash
 from fakes.engine.flushing import DeferredFlush
 from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
@@ -26,11 +26,9 @@ from fakes.engine.profiles import EngineProfile
 from fakes.engine.protocol import Block, Done, Effect, EngineConfig, Observed
 from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state
+from fakes.engine.watchdog import Watchdog
 from fakes.engine.weight_update import WeightUpdater
 from fakes.engine.weights import RankWeights
-
-WATCHDOG_SLEEP_S = 5.0
-"""The watchdog dumps and sleeps before it signals (utils/watchdog.py:103@0.5.23)."""
 
 LONGEST_SLEEP_S = (2**63 - 1) // 10**9
 """time.sleep takes nanoseconds in 64 bits."""
@@ -94,7 +92,7 @@ class Scheduler:
         self._settles_at: float | None = None
         self._health_waiting = False
         self._state: tuple[int, str] = (-1, "")
-        self._frozen_since: float | None = None
+        self._watchdog = Watchdog(config.watchdog_timeout)
         self._sleep_s = 0.0
         self._handlers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "generate": self._generate,
@@ -142,6 +140,7 @@ class Scheduler:
         while True:
             if self._io is not None:
                 if not self._resume():
+                    self._watchdog.check(self.now)
                     return progressed
                 progressed = True
                 continue
@@ -156,7 +155,7 @@ class Scheduler:
                 self._handle(*self.inbox.popleft())
                 continue
             self._deferred.check()
-            self._watchdog()
+            self._watchdog.check(self.now)
             if self.paused or not self._launch():
                 return progressed
             progressed = True
@@ -164,14 +163,14 @@ class Scheduler:
     def next_deadline(self) -> float | None:
         """When this scheduler next has something to do without being asked."""
         if self._io is not None:
-            return None
+            return self._watchdog.deadline
         times = []
         if self.forward is not None:
             times.append(self.forward.done_at)
         elif self._settles_at is not None:
             times.append(self._settles_at)
-        elif self._frozen_since is not None and self.paused and self.batch.running:
-            times.append(self._frozen_since + self.config.watchdog_timeout * 1.5)
+        elif self._watchdog.deadline is not None:
+            times.append(self._watchdog.deadline)
         if self._deferred.deadline is not None and self.forward is None:
             times.append(self._deferred.deadline)
         return min(times, default=None)
@@ -200,6 +199,8 @@ class Scheduler:
 
     def _wait(self, io: IO, op: str, effects: Sequence[Any]) -> None:
         self._io = (io, op, dict.fromkeys(effect.id for effect in effects))
+        if self.batch.last:
+            self._watchdog.stopped("block", self.now)
         for effect in effects:
             self.emit(effect)
             self.emit(Block(getattr(effect, "rank", 0), effect.id))
@@ -211,6 +212,7 @@ class Scheduler:
         if len(found) < len(results):
             return False
         self._io = None
+        self._watchdog.goes_on("block")
         try:
             effects = io.send(found)
         except StopIteration as stop:
@@ -341,14 +343,15 @@ class Scheduler:
         """managers/scheduler.py:5817@0.5.23."""
         self.paused = True
         if obj["mode"] == "in_place":
-            self._frozen_since = self.now if self.batch.running or self.batch.last else None
+            if self.batch.running or self.batch.last:
+                self._watchdog.stopped("pause", self.now)
             return
-        self._frozen_since = None
+        self._watchdog.goes_on("pause")
         self.batch.retract_all()
 
     def _continue(self, obj: dict[str, Any]) -> None:
         self.paused = False
-        self._frozen_since = None
+        self._watchdog.goes_on("pause")
 
     def flush(self) -> bool:
         """Flush the prefix cache if nothing uses it (managers/scheduler.py:5518@0.5.23)."""
@@ -384,16 +387,6 @@ class Scheduler:
         """managers/scheduler.py:6102@0.5.23: nothing, or nothing above zero, is no sleep."""
         self._sleep_s = max(float(obj.get("forward_sleep_time") or 0.0), 0.0)
         return {"success": True, "message": ""}
-
-    def _watchdog(self) -> None:
-        """An in-place pause that freezes a batch leaves forward_ct still: the hard watchdog kills
-        (utils/watchdog.py:103@0.5.23)."""
-        since = self._frozen_since
-        if since is None or not self.paused or not self.batch.running:
-            return
-        if self.now - since >= self.config.watchdog_timeout * 1.5:
-            text = f"Scheduler watchdog timeout (watchdog_timeout={self.config.watchdog_timeout:g})"
-            raise Crash("Watchdog", text, extra_delay_s=WATCHDOG_SLEEP_S, alive=True)
 
 
 def _combine(parts: Sequence[str]) -> str:

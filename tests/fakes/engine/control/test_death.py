@@ -106,3 +106,15 @@ def test_a_step_never_goes_over_a_deadline() -> None:
     effects = engine.core.step(Tick(), 1000.0)
     assert [type(e).__name__ for e in effects] == ["Die"]
     assert engine.core.step(Tick(), 1001.0) == []
+
+
+def test_death_finds_requests_waiting_for_a_pause_whose_condition_is_held() -> None:
+    """A paused begin holds the condition when its scheduler dies: a request that waits for it never has it back."""
+    engine = Driver("miles")
+    engine.call("begin_weight_update", {})
+    engine.call("pause_generation", {"mode": "abort"})
+    waiting = engine.start("generate", generate_body())
+    assert engine.call("begin_weight_update", {}).ending == "dropped"
+    assert engine.died is not None
+    assert engine.died.error.type == "AssertionError"
+    assert engine.result(waiting).ending == "dropped"

@@ -171,6 +171,56 @@ def test_an_in_place_pause_over_a_live_batch_wakes_the_watchdog() -> None:
     assert idle.died is None
 
 
+def test_a_pause_that_ends_or_retracts_lets_the_watchdog_sleep() -> None:
+    for ends in (("continue_generation", {}), ("pause_generation", {"mode": "retract"})):
+        engine, _ = busy("0.5.23")
+        engine.call("pause_generation", {"mode": "in_place"})
+        engine.advance(200)
+        engine.call(*ends)
+        engine.advance(1000)
+        assert engine.died is None
+        engine.call("continue_generation", {})
+        again = engine.start("generate", generate_body(80))
+        engine.advance(0.1)
+        engine.call("pause_generation", {"mode": "in_place"})
+        paused = engine.now
+        assert engine.result(again, 1000).ending == "dropped"
+        assert engine.died_at - paused > 300, "counted from the last pause"
+
+
+RENDEZVOUS = {"master_address": "127.0.0.1", "master_port": 1, "rank_offset": 1, "world_size": 2, "backend": "gloo"}
+
+
+def test_a_rendezvous_that_nobody_joins_kills_if_a_batch_was_current() -> None:
+    engine, call = busy("0.5.23")
+    engine.hang.add("Join")
+    joining = engine.start("init_weights_update_group", RENDEZVOUS)
+    begun = engine.now
+    assert engine.result(joining, 1000).ending == "dropped"
+    assert engine.result(call).ending == "dropped"
+    assert engine.died is not None
+    assert (engine.died.error.type, engine.died_at - begun) == ("Watchdog", pytest.approx(450 + 5 + 65, abs=6))
+    idle = Driver("0.5.23")
+    idle.hang.add("Join")
+    waits = idle.start("init_weights_update_group", RENDEZVOUS)
+    idle.advance(2000)
+    assert idle.died is None
+    assert not idle.done(waits)
+
+
+def test_a_rendezvous_that_is_joined_in_time_is_forgotten() -> None:
+    engine, call = busy("0.5.23")
+    engine.hang.add("Join")
+    joining = engine.start("init_weights_update_group", RENDEZVOUS)
+    engine.advance(400)
+    engine.hang.clear()
+    engine.finish_reads()
+    assert engine.result(joining).status == 200
+    assert engine.result(call).status == 200
+    engine.advance(1000)
+    assert engine.died is None
+
+
 @pytest.mark.parametrize("version", ORDER)
 def test_in_place_without_a_flush_keeps_old_kv_and_says_so(version: str) -> None:
     engine, call = busy(version, 60)
