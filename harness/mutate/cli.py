@@ -29,6 +29,10 @@ def mutate(
         bool,
         typer.Option("--generic", help="The generic set of [tool.refitcheck.mutate] in pyproject.toml."),
     ] = False,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Judge the catalogue's mutants of the fake engine by recordings."),
+    ] = None,
     sut: Annotated[str, typer.Option(help="Judge with the refit-side rules, on this system under test.")] = "",
     engine: Annotated[str, typer.Option(help="Engine versions that the rules run on, as fake:0.5.23.")] = "",
     rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
@@ -69,6 +73,7 @@ def mutate(
             targets=tuple(target or ()),
             tests=tuple(tests or ()),
             generic=generic,
+            replay=replay,
             sut=sut,
             engine=engine,
             rules=tuple(rule or ()),

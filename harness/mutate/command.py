@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.errors import UsageError
-from harness.mutate import catalogue, config, equivalent, explain, fresh, hosts, operators, since, table
+from harness.mutate import catalogue, config, equivalent, explain, fresh, hosts, operators, replay, since, table
 from harness.mutate.edits import Edits
 from harness.mutate.mutant import Mutant
 from harness.mutate.program import Program
@@ -30,6 +30,7 @@ class Request:
     targets: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     generic: bool = False
+    replay: Path | None = None
     sut: str = ""
     engine: str = ""
     rules: tuple[str, ...] = ()
@@ -63,6 +64,8 @@ def run(request: Request) -> int:
     for name in request.ops:
         if name not in operators.NAMES:
             raise UsageError(f"unknown operator {name!r}; known: {', '.join(operators.NAMES)}")
+    if request.replay is not None and (request.targets or request.generic or request.tests or request.sut):
+        raise UsageError("--replay judges the catalogue's engine mutants: it takes no --target, --tests, --sut")
     if request.report is not None and request.report.exists() and not request.report.is_dir():
         raise UsageError(f"{request.report}: is not a folder")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -74,10 +77,12 @@ def run(request: Request) -> int:
     changes = since.changed_lines(request.since) if request.since else None
     modules = [m for name in request.targets for m in submodules(name)]
     known = catalogue.load(request.catalogues) if request.of_catalogue else {}
+    if request.replay is not None:
+        known = {m.id: m for m in replay.engine_side(known.values())}
     mutants = _chosen(known, request.mutants) if request.of_catalogue else []
     if request.of_catalogue:
         edited = [place for m in mutants if isinstance(m.op, Edits) for place in m.op.by_target(m.target)]
-        modules = sorted({*(place.partition(":")[0] for place in edited), CONTROLLED})
+        modules = sorted({*(place.partition(":")[0] for place in edited), *([] if request.replay else [CONTROLLED])})
         if request.only_list:
             return _list(mutants)
     program = Program(modules, request.caches)
@@ -129,6 +134,8 @@ def _configured(request: Request) -> tuple[Request, bool]:
 
 
 def _described(request: Request, judged_by_rules: bool, breaks: frozenset[str]) -> dict[str, Any]:
+    if request.replay is not None:
+        return {"replay": str(request.replay.resolve())}
     described: dict[str, Any] = {}
     if request.tests:
         described["pytest"] = list(request.tests)
@@ -194,16 +201,19 @@ def _session(
         use_cache=request.cache,
         budget_s=request.time_budget_s,
         equivalents=known,
-        rerun=fresh.rerunner(ask, request.workers) if request.rerun else None,
+        rerun=fresh.rerunner(ask, request.workers) if request.rerun and request.replay is None else None,
         touched=since.touched(changes, program) if changes is not None else None,
         extra=(str(sorted(described.items())),),
-        failing=CONTROLLED if request.of_catalogue else "",
+        failing=CONTROLLED if request.of_catalogue and request.replay is None else "",
     )
     with screen if isinstance(screen, Bar) else nullcontext():
         outcome = Session(program, host, plan, screen).run()
     for text in screen.lines if isinstance(screen, Quiet) else ():
         print(f"refitcheck: {text}", file=sys.stderr)  # noqa: T201
-    if not (request.sample or request.ops or request.mutants or request.since):
+    whole = not (request.sample or request.ops or request.mutants or request.since)
+    if request.replay is not None:
+        replay.settle(outcome, replay.elsewhere(), whole=whole and not outcome.skipped)
+    elif whole:
         outcome.stale = known.stale(program.sources)
     return outcome
 

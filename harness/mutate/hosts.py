@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from harness.errors import UsageError
 from harness.mutate import pytests
 from harness.mutate.checks import Check
+from harness.suites import load_point
 
 T = TypeVar("T")
 
@@ -29,12 +32,29 @@ class Joined:
             host.close()
 
 
+class _Replays:
+    """Recordings, each exchange of them a check; who can replay them is an entry point of `refitcheck.replays`."""
+
+    def __init__(self, folder: str) -> None:
+        points = sorted(entry_points(group="refitcheck.replays"), key=lambda p: p.name)
+        if not points:
+            raise UsageError("--replay: nothing installed can replay recordings")
+        self.checks: list[Check] = [check for point in points for check in load_point(point)(folder)]
+
+    def enter(self) -> None:
+        """Nothing to prepare: every replay makes its own world."""
+
+    def close(self) -> None:
+        """Nothing stays."""
+
+
 def with_host(
     described: dict[str, Any], use: Callable[[Any], T], *, hot: bool = True, only: frozenset[str] = frozenset()
 ) -> T:
     """Make the checks that `described` asks for and call `use` with them.
 
-    Keys: `pytest` (arguments; absent for no tests) and `rules` (what `rule_checks.host` takes; absent for no rules).
+    Keys: `pytest` (arguments; absent for no tests), `rules` (what `rule_checks.host` takes; absent for no rules) and
+    `replay` (a folder of recordings; absent for no replay).
     Without `hot` tests run as Hypothesis' profile says; `only` are the ids that will be asked for.
     """
     rules: list[Any] = []
@@ -42,6 +62,8 @@ def with_host(
         from harness.mutate import rule_checks
 
         rules.append(rule_checks.host(described["rules"], only))
+    if described.get("replay") is not None:
+        rules.append(_Replays(described["replay"]))
     if described.get("pytest") is None:
         return use(Joined(rules))
     args = described["pytest"]

@@ -8,7 +8,10 @@ from typing import Any, Literal, Protocol
 
 from harness.errors import UsageError
 
-VerdictName = Literal["killed", "misattributed", "crash", "timeout", "survived", "not covered", "equivalent", "error"]
+VerdictName = Literal[
+    "killed", "misattributed", "crash", "timeout", "survived", "not covered", "equivalent", "elsewhere", "error"
+]
+"""`elsewhere`: no recording shows it, and a lane that would is named."""
 DETECTED: frozenset[str] = frozenset({"killed", "crash", "timeout"})
 
 

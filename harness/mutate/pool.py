@@ -33,6 +33,8 @@ IDLE_FACTOR = 10.0
 BATCH = 40
 SHARES = 4
 """Every worker gets at least so many batches, so that none is left with a long one at the end."""
+WAITING = 2
+"""Beside every worker at most so many children may wait."""
 _TIMEOUTS = (signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL)
 
 
@@ -75,6 +77,11 @@ class _Child:
         check, ran, job = self.at
         check = ran if check == VALIDATING else check
         return next((s.seconds for s in self.batch[job].steps if s.check == check), 0.0)
+
+    @property
+    def idle(self) -> bool:
+        """It has slept since it was looked at before."""
+        return self.busy is not None and time.monotonic() - self.since > IDLE_POLL_S
 
     @property
     def running(self) -> str:
@@ -151,7 +158,7 @@ class Pool:
             with selectors.DefaultSelector() as selector:
                 while True:
                     late = deadline is not None and time.monotonic() > deadline
-                    while waiting and not late and len(self._running) < self._workers:
+                    while waiting and not late and self._room():
                         started = self._fork(waiting.popleft(), deadline)
                         selector.register(started.fd, selectors.EVENT_READ, started)
                     if not self._running:
@@ -170,6 +177,11 @@ class Pool:
                 self._kill(left)
                 self._bury(left)
             gc.unfreeze()
+
+    def _room(self) -> bool:
+        """One more child may run: those that only wait, likely for ever, leave their processor to others."""
+        idle = sum(found.idle for found in self._running.values())
+        return len(self._running) - min(idle, self._workers * WAITING) < self._workers
 
     def _fork(self, batch: Sequence[Job], deadline: float | None) -> _Child:
         read, write = os.pipe()

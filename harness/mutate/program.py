@@ -13,6 +13,8 @@ from harness.mutate.jobs import Undo
 from harness.mutate.mutant import PatternGoneError
 from harness.mutate.source import Function, FunctionNode, Live, Source, TargetError, read
 
+OURS = ("fakes.engine.memo:SHARED",)
+"""What the fake engine remembers across engines."""
 _CACHE = type(functools.lru_cache(lambda: None))
 
 
@@ -38,7 +40,7 @@ class Program:
         self._live = Live(list(self.sources.values()))
         self.dead: list[Function] = []
         self._caches: list[Any] = []
-        self._clearable = [_named(text) for text in caches]
+        self._clearable = [_named(text) for text in (*OURS, *caches)]
 
     def source(self, name: str) -> Source:
         """A target module; one that is not a target of the session is read now."""

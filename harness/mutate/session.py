@@ -11,6 +11,7 @@ from harness.mutate import cache, controls, scout
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
 from harness.mutate.checks import Check
+from harness.mutate.edits import Edits
 from harness.mutate.equivalent import Equivalents
 from harness.mutate.jobs import Job, Report, Step, Undo
 from harness.mutate.locate import locate
@@ -176,6 +177,7 @@ class Session:
             for i in found[:WARM_CHECKS]:
                 self._host.checks[i].run()
         self._host.close()
+        self._program.forget()
 
     def _pool(self) -> Pool:
         return Pool(self._host.checks, self._program.budget, self._plan.workers, self._host.enter, self._host.close)
@@ -198,21 +200,29 @@ class Session:
 
     def select(self, mutant: Mutant, baseline: Baseline) -> tuple[list[int], int]:
         """The checks for a mutant, declared rules first, then fastest first; and how many are declared."""
-        declared = [i for i, c in enumerate(self._host.checks) if c.rules & mutant.breaks and baseline.usable(i)]
-        declared.sort(key=baseline.speed)
         op: Any = mutant.op
         if isinstance(op, Site):
-            others = baseline.covering(str(op.source.path), op.lines)
+            able = baseline.covering(str(op.source.path), op.lines)
         else:
-            source = self._program.sources.get(mutant.module)
-            functions = [f for f in source.functions if f.qualname == mutant.qualname] if source else []
-            if source and functions:
-                lines = range(functions[-1].line + 1, functions[-1].end_line + 1)
-                others = baseline.covering(str(source.path), lines)
-            else:
-                usable = (i for i in range(len(self._host.checks)) if baseline.usable(i))
-                others = sorted(usable, key=baseline.speed)
-        return [*declared, *(i for i in others if i not in set(declared))], len(declared)
+            able = self._through(mutant, baseline)
+        declared = [i for i in able if self._host.checks[i].rules & mutant.breaks]
+        taken = set(declared)
+        return [*declared, *(i for i in able if i not in taken)], len(declared)
+
+    def _through(self, mutant: Mutant, baseline: Baseline) -> list[int]:
+        """The checks that run a function which a catalogue mutant edits, fastest first; all where that is not known."""
+        op: Any = mutant.op
+        found: set[int] = set()
+        for place in op.by_target(mutant.target) if isinstance(op, Edits) else ():
+            module, _, qualname = place.partition(":")
+            source = self._program.sources.get(module)
+            if source is None:
+                continue
+            for function in [f for f in source.functions if f.qualname == qualname][-1:]:
+                body: Any = function.node.body[0]
+                found.update(baseline.covering(str(source.path), range(body.lineno, function.end_line + 1)))
+        usable = (i for i in range(len(self._host.checks)) if baseline.usable(i))
+        return sorted(found or usable, key=baseline.speed)
 
     def _mutants(self, outcome: Outcome, store: Cache) -> None:
         baseline, plan = outcome.baseline, self._plan

@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from harness.mutate.mutant import DETECTED, Result
 from harness.mutate.session import Outcome
 
-ORDER = ("killed", "misattributed", "crash", "timeout", "survived", "not covered", "equivalent", "error")
-_MARK = {"killed": "✓", "equivalent": "=", "crash": "!", "timeout": "!", "not covered": "?", "error": "!"}
+ORDER = ("killed", "misattributed", "crash", "timeout", "survived", "not covered", "equivalent", "elsewhere", "error")
+UNCOUNTED = frozenset({"equivalent", "elsewhere", "error"})
+_MARK = {
+    "killed": "✓",
+    "equivalent": "=",
+    "elsewhere": "=",
+    "crash": "!",
+    "timeout": "!",
+    "not covered": "?",
+    "error": "!",
+}
 
 
 def score(results: Sequence[Result]) -> float:
-    """Percent of mutants that were noticed (crash and time-out included), of all but equivalents and errors."""
-    counted = [r for r in results if r.verdict not in ("equivalent", "error")]
+    """Percent of mutants that were noticed (crash and time-out included), of all that count."""
+    counted = [r for r in results if r.verdict not in UNCOUNTED]
     return 100.0 * sum(r.verdict in DETECTED for r in counted) / len(counted) if counted else 0.0
 
 
@@ -53,8 +62,8 @@ def summary(outcome: Outcome) -> list[str]:
     out = [f"{counts(results)}"]
     good = sum(not c.wrong for c in outcome.controls)
     out += [f"✗ control failed: {c.wrong}" for c in outcome.controls if c.wrong]
-    out += [f"✗ stale entry in the list of equivalents: {text}" for text in outcome.stale]
-    ran = [r for r in results if not r.cached and r.verdict not in ("equivalent", "not covered")]
+    out += [f"✗ stale entry: {text}" for text in outcome.stale]
+    ran = [r for r in results if not r.cached and r.verdict not in ("equivalent", "not covered", "elsewhere")]
     parts = [
         f"score {score(results):.1f} %",
         f"controls {good}/{len(outcome.controls)}",

@@ -131,7 +131,7 @@ def _by_operator(results: list[Result]) -> list[dict[str, Any]]:
         cells = []
         for op in operators:
             some = [r for r in own if r.op == op]
-            noticed = sum(r.verdict in ("killed", "crash", "timeout", "equivalent") for r in some)
+            noticed = sum(r.verdict in ("killed", "crash", "timeout", "equivalent", "elsewhere") for r in some)
             kind = "" if not some else "killed" if noticed == len(some) else "missed"
             cells.append({"text": f"{noticed}/{len(some)}" if some else "", "kind": kind})
         rows.append({"module": module, "cells": cells, "score": f"{table.score(own):.1f}"})

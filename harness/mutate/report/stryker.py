@@ -23,6 +23,7 @@ STATUS = {
     "survived": "Survived",
     "not covered": "NoCoverage",
     "equivalent": "Ignored",
+    "elsewhere": "Ignored",
     "error": "CompileError",
 }
 
@@ -138,7 +139,7 @@ def reason(result: Result) -> str:
         return f"misattributed: noticed by {who}{declared}: {result.detail}"
     if result.verdict in ("crash", "timeout"):
         return f"{result.verdict} in {result.by}: {result.detail}"
-    if result.verdict in ("equivalent", "error"):
+    if result.verdict in ("equivalent", "elsewhere", "error"):
         return f"{result.verdict}: {result.detail}"
     return f"{result.verdict}{declared}"
 
