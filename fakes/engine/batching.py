@@ -221,11 +221,12 @@ class Batch:
         return Step(req, token, logprobs, tuple(dict.fromkeys(req.states)))
 
     def _prompt_rows(self, req: Req, tokens: list[int], found: int, logits: np.ndarray) -> None:
-        """Log-probabilities of the prompt from `start`; the first one has no predecessor."""
+        """Log-probabilities of the prompt from `start` on, wherever the cached prefix ends; the first one is null
+        (managers/scheduler_components/logprob_result_processor.py:38,50@0.5.22)."""
         assert req.logprobs is not None
-        logprobs = log_softmax(logits)
-        rows = [LogprobRow(None, tokens[found], None, None)]
-        for index in range(found + 1, len(req.prompt)):
+        logprobs, start = log_softmax(logits), req.logprobs.start
+        rows = [LogprobRow(None, token, None, None) for token in req.prompt[start : start + 1]]
+        for index in range(start + 1, len(req.prompt)):
             rows.append(row(req.logprobs, logprobs[index - found - 1], tokens[index]))
         req.input_rows = rows
 
