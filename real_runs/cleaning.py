@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from packaging.version import Version
@@ -28,11 +29,19 @@ def has_sessions(version: str) -> bool:
 class Cleaner:
     """Resets one server: nothing paused, running, cached or open, the weights of a seed, and `version`.
 
-    It remembers the tokens of every seed's clean weights and finds a reset that did not work by them.
+    `payloads()` makes what it loads from. It remembers the tokens of every seed's clean weights and finds a reset that
+    did not work by them.
     """
 
-    def __init__(self, server: Server, model: TinyModel, version: str = "default") -> None:
+    def __init__(
+        self,
+        server: Server,
+        model: TinyModel,
+        version: str = "default",
+        payloads: Callable[[], TorchPayloads] | None = None,
+    ) -> None:
         self._server, self._model, self.version = server, model, version
+        self._payloads = payloads
         self._tokens: dict[int, Any] = {}
 
     def ask(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float = 30.0) -> Outcome:
@@ -72,11 +81,10 @@ class Cleaner:
         sessions = has_sessions(self._server.spec.version)
         if sessions and not self.ask("begin_weight_update", {}).ok:
             return False
-        payloads = TorchPayloads()
-        one = payloads.one(self._model.weights(seed))
+        payloads = self._payloads() if self._payloads else TorchPayloads()
+        each = payloads.many([self._model.weights(seed)] * self._model.tp)
         loaded = self.ask(
-            "update_weights_from_tensor",
-            {"serialized_named_tensors": [one] * self._model.tp, "load_format": "flattened_bucket"},
+            "update_weights_from_tensor", {"serialized_named_tensors": each, "load_format": "flattened_bucket"}
         )
         payloads.release()
         ended = not sessions or self.ask("end_weight_update", {}).ok

@@ -13,7 +13,6 @@ from harness.lanes.base import EngineSpec, Pending
 from harness.passage import GatedEngine
 from real_runs.cleaning import SETTLE_S
 from real_runs.link import HttpLink
-from real_runs.payloads import TorchPayloads
 from real_runs.pool import Held
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class RealEngine(GatedEngine):
         super().__init__(gate, HttpLink(held.server, lane.now), name)
         self.spec, self.held = spec, held
         self._lane = lane
-        self._payloads = TorchPayloads()
+        self._payloads = lane.payloads()
 
     @property
     def url(self) -> str:
@@ -62,7 +61,7 @@ class RealEngine(GatedEngine):
     def payloads(
         self, named: Sequence[Mapping[str, np.ndarray]], load_format: str | None = "flattened_bucket"
     ) -> list[str]:
-        """torch CPU tensors in shared memory, one payload per rank."""
+        """torch tensors where the engine opens them, one payload per rank."""
         return self._payloads.many(named, load_format)
 
     def restart(self) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fakes.tiny import tiny_config, tiny_weights, write_model
+from fakes.tiny import read_model, tiny_config, tiny_weights, write_model
+from harness.errors import UsageError
 from real_runs.env import cache_dir
 
 
@@ -57,3 +58,34 @@ class TinyModel:
             except OSError:  # another run was faster
                 shutil.rmtree(temporary, ignore_errors=True)
         return str(target)
+
+
+@dataclass(frozen=True)
+class FolderModel(TinyModel):
+    """A Hugging Face folder: its own weights are those of seed 0, other seeds are random ones of the same shapes.
+
+    UsageError for a folder that cannot be served: see `fakes.tiny.read_model`.
+    """
+
+    source: str = ""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its config.json, in the dtype that is served."""
+        return self._read()[0] | {"torch_dtype": self.dtype}
+
+    def weights(self, seed: int) -> dict[str, np.ndarray]:
+        """HF names and full tensors."""
+        if seed == 0 and 0 not in self._weights:
+            self._weights[0] = self._read()[1]
+        return super().weights(seed)
+
+    def folder(self, seed: int) -> str:
+        """The folder itself for its own weights."""
+        return self.source if seed == 0 else super().folder(seed)
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        try:
+            return read_model(self.source)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"model {self.source}: {error}") from None

@@ -12,7 +12,9 @@ from pathlib import Path
 from real_runs.cleaning import Cleaner
 from real_runs.env import SglangEnv, cache_dir
 from real_runs.models import TinyModel
+from real_runs.payloads import TorchPayloads
 from real_runs.server import Server, ServerError, ServerSpec
+from real_runs.spares import Spares
 
 MAX_LIVE = 3  # 1.3 GB each, twice that at tp 2
 
@@ -30,12 +32,25 @@ class Held:
 
 
 class ServerPool:
-    """Hands out clean servers. `get_env(version)` makes the environment when it is first needed."""
+    """Hands out clean servers. `get_env(version)` makes the environment when it is first needed.
+
+    `payloads()` makes what servers are loaded from. `spares` servers of each kind are started ahead of their need.
+    `on_start(server)` is told of every incarnation.
+    """
 
     def __init__(
-        self, get_env: Callable[[str], SglangEnv], progress: Callable[[str], None], max_live: int = MAX_LIVE
+        self,
+        get_env: Callable[[str], SglangEnv],
+        progress: Callable[[str], None],
+        max_live: int = MAX_LIVE,
+        *,
+        payloads: Callable[[], TorchPayloads] | None = None,
+        spares: int = 0,
     ) -> None:
         self._get_env, self._progress, self._max_live = get_env, progress, max_live
+        self._payloads = payloads
+        self._spares = Spares(self._server, spares)
+        self.on_start: Callable[[Server], None] = lambda server: None
         self._held: list[Held] = []
         self._order = itertools.count(1)
         self._folder: Path | None = None
@@ -51,9 +66,8 @@ class ServerPool:
         held = next((h for h in self._held if h.key == key and not h.used), None)
         if held is None:
             self._make_room()
-            folder = self._run_folder() / f"server-{len(self._held)}-{next(self._order)}"
-            server = Server(self._get_env(spec.version), spec, folder, self._progress)
-            held = Held(server, Cleaner(server, model, spec.weight_version), key)
+            server = self._server(spec)
+            held = Held(server, Cleaner(server, model, spec.weight_version, self._payloads), key)
             self._held.append(held)
         held.used, held.last = True, next(self._order)
         try:
@@ -76,11 +90,16 @@ class ServerPool:
         """A new incarnation."""
         self.starts += 1
         try:
-            held.server.start()
+            spare = self._spares.take(held.server.spec)
+            if spare is None:
+                held.server.start()
+            else:
+                held.server.adopt(spare)
             held.fresh = True
         except ServerError:
             self._failed = True
             raise
+        self.on_start(held.server)
 
     def give_back(self, held: Held) -> None:
         """The scenario is over."""
@@ -94,11 +113,16 @@ class ServerPool:
 
     def close(self) -> None:
         """End all servers and remove their logs, unless an error named one."""
+        self._spares.close()
         for held in list(self._held):
             self.drop(held)
         if self._folder is not None and not self._failed:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+    def _server(self, spec: ServerSpec) -> Server:
+        folder = self._run_folder() / f"server-{next(self._order)}"
+        return Server(self._get_env(spec.version), spec, folder, self._progress)
 
     def _make_room(self) -> None:
         live = [held for held in self._held if held.server.alive]

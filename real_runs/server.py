@@ -54,6 +54,13 @@ class ServerSpec:
             return self.extra[self.extra.index("--weight-version") + 1]
         return "default"
 
+    def device_arguments(self) -> list[str]:
+        """What belongs to the device."""
+        return [
+            *("--device", "cpu", "--attention-backend", "torch_native", "--mem-fraction-static", "0.3"),
+            *("--disable-cuda-graph", "--disable-overlap-schedule"),
+        ]
+
     def arguments(self, port: int) -> list[str]:
         """The command line after `python -m sglang.launch_server`: small pools, so that a start is cheap."""
         keys = [
@@ -62,10 +69,9 @@ class ServerSpec:
         ]
         return [
             *("--model-path", str(self.model), "--host", "127.0.0.1", "--port", str(port)),
-            *("--device", "cpu", "--attention-backend", "torch_native", "--skip-tokenizer-init"),
-            *("--dtype", self.dtype, "--tp-size", str(self.tp)),
-            *("--max-total-tokens", "2048", "--max-running-requests", "8", "--mem-fraction-static", "0.3"),
-            *("--disable-cuda-graph", "--disable-overlap-schedule", "--log-level", "info"),
+            *("--skip-tokenizer-init", "--dtype", self.dtype, "--tp-size", str(self.tp)),
+            *("--max-total-tokens", "2048", "--max-running-requests", "8", "--log-level", "info"),
+            *self.device_arguments(),
             "--sleep-on-idle",  # an idle scheduler would keep a core busy; it wakes at the next message
             *keys,
             *self.extra,
@@ -73,7 +79,7 @@ class ServerSpec:
 
     def environment(self) -> dict[str, str]:
         """Ours without PYTHON*, plus what a CPU server needs; one core per rank at tp 2."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        clean = base_environment()
         clean |= {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         clean |= {"OMP_NUM_THREADS": "1"}
         if self.tp > 1:
@@ -82,6 +88,11 @@ class ServerSpec:
         if self.checker_cuda:
             clean[TENSOR_CUDA_SWITCH] = "1"
         return clean
+
+
+def base_environment() -> dict[str, str]:
+    """Our environment without what steers our own interpreter."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def free_port() -> int:
@@ -106,6 +117,9 @@ class Server:
         self._pids: set[int] = set()
         self._shm: set[str] = set()
         self._client: HttpClient | None = None
+        self._log_path = folder / "server-0.log"
+        self.command: list[str] = []
+        self._given_up = False
 
     @property
     def client(self) -> HttpClient:
@@ -127,7 +141,7 @@ class Server:
     @property
     def log_path(self) -> Path:
         """The log of the current incarnation."""
-        return self.folder / f"server-{self.incarnation}.log"
+        return self._log_path
 
     def log_text(self, start: int = 0) -> str:
         """The log from byte `start` on."""
@@ -159,13 +173,24 @@ class Server:
             except ServerError:
                 text = self.log_text()
                 self.stop()
-                if _PORT_TAKEN.search(text) and attempt < 2:
+                if _PORT_TAKEN.search(text) and attempt < 2 and not self._given_up:
                     continue
                 raise
             self._note_resources()
             self.starts_s.append(round(time.monotonic() - began, 1))
             self.progress(f"sglang {self.spec.version} tp {self.spec.tp}: serving after {self.starts_s[-1]} s")
             return
+
+    def adopt(self, other: Server) -> None:
+        """The next incarnation is what `other`, of the same spec, has started: `other` has no server afterwards."""
+        self.stop()
+        self.incarnation += 1
+        self._process, other._process = other._process, None
+        self._minder, other._minder = other._minder, None
+        self._log, other._log = other._log, None
+        self._client, self._log_path, self.command = other._client, other._log_path, other.command
+        self.starts_s += other.starts_s
+        self._note_resources()
 
     def stop(self) -> None:
         """End the whole process group and remove what it leaves in shared memory. Harmless when nothing runs."""
@@ -187,6 +212,14 @@ class Server:
         shared_memory.remove(self._shm, self._pids)
         self._shm, self._pids = set(), set()
 
+    def give_up(self) -> None:
+        """From another thread: a start under way fails soon. The process group is killed, nothing else."""
+        self._given_up = True
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def wait_dead(self, timeout_s: float) -> bool:
         """Whether the HTTP process ends within `timeout_s` seconds."""
         if self._process is None:
@@ -198,10 +231,11 @@ class Server:
         return True
 
     def _launch(self, port: int) -> None:
-        self._log = self.log_path.open("wb")
-        command = [str(self.env.python), "-W", "ignore", "-m", "sglang.launch_server", *self.spec.arguments(port)]
+        self._log_path = self.folder / f"server-{self.incarnation}.log"
+        self._log = self._log_path.open("wb")
+        self.command = [str(self.env.python), "-W", "ignore", "-m", "sglang.launch_server", *self.spec.arguments(port)]
         self._process = subprocess.Popen(
-            command,
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

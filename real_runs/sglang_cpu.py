@@ -19,9 +19,11 @@ from harness.proxy_gate import Doors
 from real_runs import env as environments
 from real_runs import questions
 from real_runs.engine import RealEngine
+from real_runs.evidence.environment import EvidenceFolder
 from real_runs.expectations import Expectations
 from real_runs.models import TinyModel
-from real_runs.pool import Held, ServerPool
+from real_runs.payloads import TorchPayloads
+from real_runs.pool import MAX_LIVE, Held, ServerPool
 from real_runs.server import ServerError, ServerSpec
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class SglangCpuLane:
     """Real servers of any version that has pins, tp 1 and 2, on the real clock; black box, so no facts of source core.
 
     Engine-side scenarios unless the run says otherwise: a client's faults and hangs cost real seconds.
-    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr).
+    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr), `evidence` (a folder
+    for what a bundle needs beside results and histories: the machine, the command lines, the logs).
     """
 
     name = "sglang-cpu"
@@ -46,14 +49,28 @@ class SglangCpuLane:
     default_side = "engine"
     provides: frozenset[str] = frozenset()
     versions = environments.SUPPORTED
+    max_live = MAX_LIVE
+    spares = 0
+    flags: Mapping[str, str] = {
+        "weight_version": "--weight-version",
+        "watchdog_timeout": "--watchdog-timeout",
+        "random_seed": "--random-seed",
+    }
+    """EngineConfig's names -> SGLang's launch arguments. What is not here cannot be asked of a server of this lane."""
+    switches: Mapping[str, str] = {}
+    """The same for those that take no value."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
-        self._torch_index = given.pop("torch_index", None)
-        self._quiet = _is_on(given.pop("quiet", ""))
+        self._quiet = is_on(given.pop("quiet", ""))
+        evidence = given.pop("evidence", None)
+        self._evidence = EvidenceFolder(Path(evidence), self.provides) if evidence else None
+        self.configure(given)
         if given:
-            raise UsageError(f"lane sglang-cpu has no option {', '.join(sorted(given))}")
-        self._pool = ServerPool(self._environment, self.say)
+            raise UsageError(f"lane {self.name} has no option {', '.join(sorted(given))}")
+        self._pool = ServerPool(self._environment, self.say, self.max_live, payloads=self.payloads, spares=self.spares)
+        if self._evidence is not None:
+            self._pool.on_start = self._evidence.started
         self._expectations: dict[ServerSpec, Expectations] = {}
         self._oracles: dict[ServerSpec, tuple[Held, int]] = {}
         self._models: dict[tuple[Any, ...], TinyModel] = {}
@@ -64,6 +81,14 @@ class SglangCpuLane:
         self._began = time.monotonic()
         self._failures: Counter[ServerSpec] = Counter()
         self._given_up: dict[ServerSpec, str] = {}
+
+    def configure(self, given: dict[str, Any]) -> None:
+        """Take this lane's own options out of `given`. UsageError for one that is wrong."""
+        self._torch_index = given.pop("torch_index", None)
+
+    def payloads(self) -> TorchPayloads:
+        """A fresh maker of payloads."""
+        return TorchPayloads()
 
     def say(self, line: str) -> None:
         """Progress, on stderr."""
@@ -103,7 +128,7 @@ class SglangCpuLane:
         """A clean real server, started or reused. HarnessError when there is none to be had."""
         if self._gate is None:
             raise HarnessError("an engine was asked for between scenarios")
-        self._refuse(spec)
+        self.refuse(spec)
         with _writable_cache():
             model, wanted = self.model(spec), self.server_spec(spec)
         held = self._take(wanted, model, spec.seed)
@@ -140,6 +165,8 @@ class SglangCpuLane:
         """End every server."""
         self.finish()
         self._oracles.clear()
+        if self._evidence is not None and self._pool.starts:
+            self._evidence.close()
         self._pool.close()
 
     # -- between the lane and its parts -----------------------------------------------------------------------------
@@ -166,7 +193,7 @@ class SglangCpuLane:
     def server_spec(self, spec: EngineSpec, *, plain: bool = False) -> ServerSpec:
         """The server of a spec; its seed is loaded, not launched. `plain` leaves the options out."""
         options = {} if plain else dict(spec.options)
-        return ServerSpec(
+        return self.spec_of(
             version=spec.version,
             model=Path(self.model(spec).folder(0)),
             tp=spec.tp,
@@ -174,8 +201,16 @@ class SglangCpuLane:
             api_key=options.pop("api_key", None),
             admin_api_key=options.pop("admin_api_key", None),
             checker_cuda=bool(options.pop("checker_cuda_shim", False)),
-            extra=_launch_arguments(options),
+            extra=self._launch_arguments(options),
         )
+
+    def spec_of(self, **fields: Any) -> ServerSpec:
+        """A server of this lane's device."""
+        return ServerSpec(**fields)
+
+    def label(self, kind: ServerSpec) -> str:
+        """Names environment and device: answers of a clean server are kept under it."""
+        return environments.key(kind.version)
 
     def restart(self, held: Held, seed: int) -> None:
         """The next incarnation of a scenario's server. HarnessError when it does not come up."""
@@ -210,7 +245,8 @@ class SglangCpuLane:
             raise HarnessError(str(error)) from error
         self._failures[spec] = 0
 
-    def _refuse(self, spec: EngineSpec) -> None:
+    def refuse(self, spec: EngineSpec) -> None:
+        """Unsupported for an engine that this lane cannot have."""
         if spec.version not in self.versions:
             raise Unsupported(f"no pins for real SGLang {spec.version}; there are {', '.join(self.versions)}")
         if spec.tp not in (1, 2):
@@ -221,7 +257,7 @@ class SglangCpuLane:
     def _expectations_of(self, spec: EngineSpec) -> Expectations:
         kind = self.server_spec(spec, plain=True)
         if kind not in self._expectations:
-            label = f"{environments.key(spec.version)} {kind.tp} {kind.dtype} {spec.shape} {spec.tied}"
+            label = f"{self.label(kind)} {kind.tp} {kind.dtype} {spec.shape} {spec.tied}"
             model = self.model(spec)
             self._expectations[kind] = Expectations(label, model, lambda *asked: self._ask_oracle(kind, model, *asked))
         return self._expectations[kind]
@@ -271,6 +307,18 @@ class SglangCpuLane:
             self._oracles[kind] = (held, seed)
         return self._answer(held, prompt, n)
 
+    def _launch_arguments(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Unsupported for an option that has no launch argument; one that is off is no option."""
+        out: list[str] = []
+        for name, value in sorted(options.items()):
+            if name in self.flags:
+                out += [self.flags[name], str(value)]
+            elif name in self.switches:
+                out += [self.switches[name]] if value else []
+            elif value not in (False, None):
+                raise Unsupported(f"launch option {name}={value} on a server of lane {self.name}")
+        return tuple(out)
+
 
 @contextmanager
 def _writable_cache() -> Iterator[None]:
@@ -282,24 +330,6 @@ def _writable_cache() -> Iterator[None]:
         raise UsageError(f"{where}: {error.strerror or error} (set REFITCHECK_CACHE to another folder)") from error
 
 
-def _is_on(text: Any) -> bool:
+def is_on(text: Any) -> bool:
+    """Whether an option's text says yes."""
     return str(text).lower() in ("1", "true", "yes", "on")
-
-
-# EngineConfig's names -> SGLang's launch arguments. What is not here cannot be asked of a real server on a CPU.
-_FLAGS = {
-    "weight_version": "--weight-version",
-    "watchdog_timeout": "--watchdog-timeout",
-    "random_seed": "--random-seed",
-}
-
-
-def _launch_arguments(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Unsupported for an option that has no launch argument; one that is off is no option."""
-    out: list[str] = []
-    for name, value in sorted(options.items()):
-        if name in _FLAGS:
-            out += [_FLAGS[name], str(value)]
-        elif value not in (False, None):
-            raise Unsupported(f"launch option {name}={value} on a real CPU server")
-    return tuple(out)

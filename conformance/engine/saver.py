@@ -10,7 +10,7 @@ from harness.scenario import ScenarioList
 scenarios = ScenarioList("engine/saver")
 SAVER = {"enable_memory_saver": True}
 GPU = "fake only: the memory saver needs a GPU (observed there: 0.5.21)"
-LANES = ["fake", "http"]
+LANES = ["fake", "http", "sglang-gpu"]
 
 
 def _away_and_back(bench: Bench) -> None:

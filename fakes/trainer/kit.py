@@ -16,6 +16,7 @@ from fakes.trainer.policy import Layout, RankPolicy, merge
 from fakes.trainer.registry import Consumer, ExportRegistry, Record
 
 if TYPE_CHECKING:
+    from fakes.trainer.torch_wire import Share
     from fakes.transport.groups import Groups
     from fakes.world import World
 
@@ -41,8 +42,8 @@ class TrainerKit:
 
     world: where the ranks run, or None for plain threads in real seconds. record(name, rank, data) gets the trainer
     records. wire: "cuda" for simulated CUDA-IPC handles (the registry opens them), "torch" for torch's CPU shared
-    memory. layout: how the policy is cut. A rank may call the collectives only from inside `run`. `groups` is the way
-    into groups with engine ranks, `lock` the one that trainers share. `transposed` set: the export's matrices are views
+    memory, or what `share(rank)` puts bytes into. layout: how the policy is cut. A rank may call the collectives only
+    from inside `run`. `groups` is the way into groups with engine ranks, `lock` the one that trainers share. `transposed` set: the export's matrices are views
     of transposed memory, as a bridge between layouts makes them.
     """
 
@@ -56,6 +57,7 @@ class TrainerKit:
         wire: Wire = "cuda",
         layout: Layout = "fsdp",
         groups: Callable[[TrainerKit], Groups] | None = None,
+        share: Callable[[int], Share] | None = None,
     ) -> None:
         self.ranks = ranks
         self.transposed = False
@@ -64,6 +66,7 @@ class TrainerKit:
         self._record: Record = record if record is not None else _ignore
         self.registry.record = self._record
         self._wire: Wire = wire
+        self._share = share
         self._crew: Crew = WorldCrew(world) if world is not None else ThreadCrew()
         self._live: set[_TorchRecord] = set()
         self._comm = Communicators(self._crew, ranks)
@@ -164,7 +167,8 @@ class TrainerKit:
             return make(self.registry, rank, named, consumers)
         from fakes.trainer import torch_wire
 
-        share = torch_wire.torch_share if self._wire == "torch" else torch_wire.file_share
+        usual: Share = torch_wire.torch_share if self._wire == "torch" else torch_wire.file_share
+        share = self._share(rank) if self._share is not None else usual
         inner = torch_wire.export_bucket(named, share) if bucket else torch_wire.export_list(named, share)
         made = _TorchRecord(inner, next(self._ids), rank, self._record, self._live.discard)
         self._live.add(made)

@@ -27,10 +27,11 @@ _REDUCTIONS = "torch.multiprocessing.reductions"
 
 
 class Shared(Protocol):
-    """One storage in shared memory."""
+    """One storage in memory that another process opens."""
 
-    manager: bytes
-    handle: bytes
+    def tensor(self, dtype: str, shape: tuple[int, ...]) -> Reduce:
+        """What a pickle says of the contiguous tensor that fills the storage."""
+        ...
 
     def close(self) -> None:
         """Free it."""
@@ -55,11 +56,30 @@ class TorchExport:
             storage.close()
 
 
-class _TorchStorage:
+class _Named:
+    """A storage of `size` bytes that is opened by name."""
+
+    manager: bytes
+    handle: bytes
+    size: int
+
+    def tensor(self, dtype: str, shape: tuple[int, ...]) -> Reduce:
+        """What torch's reduce_tensor and reduce_storage write (torch/multiprocessing/reductions.py @2.13)."""
+        untyped = Reduce(
+            Global(_REDUCTIONS, "rebuild_storage_filename"),
+            (Global("torch.storage", "UntypedStorage"), self.manager, self.handle, self.size),
+        )
+        typed = Reduce(Global(_REDUCTIONS, "rebuild_typed_storage"), (untyped, Global("torch", dtype)))
+        metadata = (0, Reduce(Global("torch", "Size"), (tuple(shape),)), contiguous(shape), False)
+        return Reduce(Global(_REDUCTIONS, "rebuild_tensor"), (Global("torch", "Tensor"), typed, metadata))
+
+
+class _TorchStorage(_Named):
     """A storage made by torch; its manager process serves the receiver."""
 
     def __init__(self, data: np.ndarray) -> None:
         torch = _torch()
+        self.size = data.size
         self._storage: Any = torch.UntypedStorage(data.size)
         torch.tensor([], dtype=torch.uint8).set_(self._storage).numpy()[...] = data
         manager, handle, _ = self._storage._share_filename_cpu_()
@@ -75,12 +95,13 @@ class _TorchStorage:
             shm.unlink(name)
 
 
-class _FileStorage:
+class _FileStorage(_Named):
     """A storage made without torch: no manager."""
 
     manager = b""
 
     def __init__(self, data: np.ndarray) -> None:
+        self.size = data.size
         self._file = shm.SharedFile(data)
         self.handle = self._file.handle
 
@@ -104,7 +125,7 @@ def export_bucket(named: Named, share: Share = torch_share) -> TorchExport:
     parts, metadata = flatten(named)
     data = np.concatenate(parts)
     storage = share(data)
-    return TorchExport(bucket_pickle(metadata, _tensor(storage, data.size, "uint8", (data.size,))), [storage])
+    return TorchExport(bucket_pickle(metadata, storage.tensor("uint8", (data.size,))), [storage])
 
 
 def export_list(named: Named, share: Share = torch_share) -> TorchExport:
@@ -113,24 +134,18 @@ def export_list(named: Named, share: Share = torch_share) -> TorchExport:
     for name, array in named:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         storage = share(data)
-        value.append((name, _tensor(storage, data.size, TORCH_NAMES[array.dtype], array.shape)))
+        value.append((name, storage.tensor(TORCH_NAMES[array.dtype], array.shape)))
         storages.append(storage)
     return TorchExport(dumps(value), storages)
 
 
-def _tensor(storage: Shared, size: int, dtype: str, shape: tuple[int, ...]) -> Reduce:
-    """What torch's reduce_tensor and reduce_storage write (torch/multiprocessing/reductions.py @2.13)."""
-    untyped = Reduce(
-        Global(_REDUCTIONS, "rebuild_storage_filename"),
-        (Global("torch.storage", "UntypedStorage"), storage.manager, storage.handle, size),
-    )
-    typed = Reduce(Global(_REDUCTIONS, "rebuild_typed_storage"), (untyped, Global("torch", dtype)))
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a contiguous tensor."""
     stride, step = [], 1
     for dim in reversed(shape):
         stride.append(step)
         step *= dim
-    metadata = (0, Reduce(Global("torch", "Size"), (tuple(shape),)), tuple(reversed(stride)), False)
-    return Reduce(Global(_REDUCTIONS, "rebuild_tensor"), (Global("torch", "Tensor"), typed, metadata))
+    return tuple(reversed(stride))
 
 
 class TorchResolver:

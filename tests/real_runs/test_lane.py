@@ -94,8 +94,8 @@ def scripted(monkeypatch, tmp_path):
 
 
 class FreePayloads:
-    def one(self, named, load_format="flattened_bucket"):
-        return "payload"
+    def many(self, named, load_format="flattened_bucket"):
+        return ["payload"] * len(named)
 
     def release(self):
         pass
