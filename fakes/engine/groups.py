@@ -106,11 +106,11 @@ def receive_error(
     """
     bucket = load_format == "flattened_bucket"
     strict = strict and bucket
-    if strict and not len(names) == len(dtypes) == len(shapes):
-        second = len(dtypes) != len(names)
-        shorter = len(dtypes if second else shapes) < len(names)
-        which = "2 is {} than argument 1" if second else "3 is {} than arguments 1-2"
-        return f"zip() argument {which.format('shorter' if shorter else 'longer')}", 0
+    if strict:
+        try:
+            list(zip(names, dtypes, shapes, strict=True))
+        except ValueError as error:  # in zip's own words
+            return str(error), 0
     offset = count = 0
     for name, dtype, shape in zip(names, dtypes, shapes, strict=False):
         error = _wrong(name, dtype, shape, offset, strict=strict)
