@@ -109,8 +109,8 @@ def receive_error(
     if strict:
         try:
             list(zip(names, dtypes, shapes, strict=True))
-        except ValueError as error:  # in zip's own words
-            return str(error), 0
+        except ValueError as unequal:  # in zip's own words
+            return str(unequal), 0
     offset = count = 0
     for name, dtype, shape in zip(names, dtypes, shapes, strict=False):
         error = _wrong(name, dtype, shape, offset, strict=strict)

@@ -15,12 +15,12 @@ def said(names=NAMES, dtypes=TYPES, shapes=SHAPES, bucket=False, strict=True):
     return receive_error(names, dtypes, shapes, "flattened_bucket" if bucket else None, strict=strict)
 
 
-@pytest.mark.parametrize(("bucket", "strict"), itertools.product([True, False], repeat=2))
+@pytest.mark.parametrize(("bucket", "strict"), list(itertools.product([True, False], repeat=2)))
 def test_what_fits_starts(bucket, strict):
     assert said(bucket=bucket, strict=strict) == ("", 0)
 
 
-@pytest.mark.parametrize(("names", "dtypes", "shapes"), itertools.product([1, 2, 3], repeat=3))
+@pytest.mark.parametrize(("names", "dtypes", "shapes"), list(itertools.product([1, 2, 3], repeat=3)))
 def test_a_strict_bucket_says_what_zip_says(names, dtypes, shapes):
     """weight_sync/tensor_bucket.py@0.5.23 zips strictly; everything else cuts to the shortest."""
     given = (["n"] * names, ["uint8"] * dtypes, [[1]] * shapes)
