@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, engine, envelope, guards, transport
+    from conformance.catalogue import broadcast, disks, engine, envelope, guards, transport
 
     return (
         *envelope.THIRTEEN,
@@ -22,5 +22,6 @@ def mutants() -> tuple[Mutant, ...]:
         *transport.MUTANTS,
         *broadcast.MUTANTS,
         *guards.MUTANTS,
+        *disks.MUTANTS,
         *engine.MUTANTS,
     )

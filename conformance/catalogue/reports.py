@@ -88,7 +88,7 @@ REPORTS = (
     _later("InternLM/xtuner#1828", "ENV-4", RAY),
     _seen("OpenRLHF/OpenRLHF#1262", "PAUSE-1"),
     _seen("OpenRLHF/OpenRLHF#1262", "PAUSE-5"),
-    _later("sgl-project/sglang#7930", "DISK-1", "issue 4: updates from disk"),
+    _seen("sgl-project/sglang#7930", "DISK-1"),
     _seen("sgl-project/sglang#22623", "COLL-6"),
     _seen("NVIDIA-NeMo/RL#3519", "NAME-2"),
     _seen("NVIDIA-NeMo/RL#3519", "VER-4"),

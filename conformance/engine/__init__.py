@@ -22,6 +22,7 @@ MODULES = (
     "ipc",
     "verif",
     "coll",
+    "disk",
 )
 
 

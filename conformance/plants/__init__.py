@@ -13,6 +13,7 @@ def catalogue() -> tuple[Plant, ...]:
         client_explore,
         client_group,
         client_guard,
+        disk,
         engine_answers,
         engine_control,
         engine_data,
@@ -31,4 +32,5 @@ def catalogue() -> tuple[Plant, ...]:
         *client_explore.PLANTS,
         *client_group.PLANTS,
         *client_guard.PLANTS,
+        *disk.PLANTS,
     )

@@ -30,7 +30,9 @@ CELLS = (
     (False, "megatron", "tensor", ""),
     (False, "fsdp2", "auto", ""),
     (False, "fsdp2", "distributed", ""),
-    (False, "megatron", "disk", ""),
+    (False, "megatron", "disk", "disk"),
+    (True, "fsdp2", "disk", "disk"),
+    (False, "fsdp2", "disk", ""),
 )
 
 

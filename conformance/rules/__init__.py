@@ -22,6 +22,7 @@ FAMILIES = (
     "verif",
     "coll",
     "guard",
+    "disk",
 )
 
 

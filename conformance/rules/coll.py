@@ -32,7 +32,7 @@ PARTIAL = "The full weights of the ModelRunner are partially updated. Please dis
 TRAINER_ONLY = "an engine does not see {}; only the trainer's records tell"
 
 
-def _asked(kind: str, *allowed: Answer) -> Judge:
+def asked(kind: str, *allowed: Answer) -> Judge:
     """The call that follows the scenario's fact `asked` {kind} is answered as allowed."""
 
     def judge(history: History) -> Verdict:
@@ -213,15 +213,15 @@ RULES = (
     engine(
         "COLL-53",
         "A group name that exists is refused.",
-        _asked("taken-name", said(400, contains="The specified group name has already been created")),
+        asked("taken-name", said(400, contains="The specified group name has already been created")),
         ["torch/distributed/distributed_c10d.py:2013@2.13"],
     ),
     engine(
         "COLL-54",
         "A group is destroyed once; one that does not exist is refused.",
         every(
-            _asked("destroy", said(200, "Succeeded to destroy custom process group.")),
-            _asked("destroy-missing", said(400, "The group to be destroyed does not exist.")),
+            asked("destroy", said(200, "Succeeded to destroy custom process group.")),
+            asked("destroy-missing", said(400, "The group to be destroyed does not exist.")),
         ),
         [f"{MWU}:146@0.5.23", "observed 0.5.23 on CPU"],
     ),
@@ -249,7 +249,7 @@ RULES = (
     engine(
         "COLL-58",
         "A group without a name kills the engine.",
-        _asked("empty-name", DIES),
+        asked("empty-name", DIES),
         [f"{MWU}:118@0.5.23"],
     ),
     engine(
@@ -287,7 +287,7 @@ RULES = (
     engine(
         "COLL-64",
         "An engine that joins answers nothing of its scheduler's until every rank has come.",
-        every(_still_open, _asked("meanwhile", NO_ANSWER)),
+        every(_still_open, asked("meanwhile", NO_ANSWER)),
         ["utils/common.py:2899@0.5.23", "observed 0.5.23 on CPU"],
     ),
     engine(
@@ -301,7 +301,7 @@ RULES = (
     engine(
         "COLL-66",
         "An engine on a CPU refuses NCCL.",
-        _asked("no-nccl", said(400, contains="NCCL built in")),
+        asked("no-nccl", said(400, contains="NCCL built in")),
         ["observed 0.5.23 on CPU"],
     ),
     engine(

@@ -87,10 +87,6 @@ DISK_ITERATOR = Message(
     "Failed to get weights iterator: {error}.", ALL, "400",
     "model_executor/model_runner_components/weight_updater.py:214@0.5.21; observed",
 )  # fmt: skip
-DISK_ROLLBACK = Message(
-    "Failed to update weights: {error}.\nRolling back to original weights.", ALL, "400",
-    "model_executor/model_runner_components/weight_updater.py:220@0.5.21",
-)  # fmt: skip
 HUB_NAME = Message(
     "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' "
     "and the maximum length is 96: '{path}'.",

@@ -291,11 +291,17 @@ class WeightUpdater:
         return failed(m.RECEIVE_FAILED(error=error) if self._p.session == "refuse" else m.PARTIAL(error=error))
 
     def _disk(self, obj: dict[str, Any]) -> IO:
-        """Reads or changes no session (scheduler_components/weight_updater.py:138@0.5.23)."""
+        """Reads or changes no session (scheduler_components/weight_updater.py:138@0.5.23).
+
+        A load that fails is to be rolled back from the path that the engine has by then, which is the new one: it fails
+        again, and that is not caught (model_runner_components/weight_updater.py:239@0.5.23).
+        """
         scheduler = self._s
         effect = ReadDisk(id=scheduler.next_id(), path=obj["model_path"], load_format=obj.get("load_format"))
         self._updates += 1
         end = (yield [effect])[effect.id]
+        if end.error is not None and end.error.type == "SafetensorError":
+            raise Crash(end.error.type, end.error.message)
         if end.error is not None:
             return {
                 **failed(m.DISK_ITERATOR(error=_disk_error(end.error.type, end.error.message, effect.path))),
@@ -307,7 +313,7 @@ class WeightUpdater:
                 names = weights.load(end.value)
             except LoadError as error:
                 self.wholeness.break_()
-                return {**failed(m.DISK_ROLLBACK(error=error.message)), **_PAUSED}
+                raise Crash(error.type, error.message, rank) from None
             self._fact(rank, names, rank, "disk", "")
         return {**self._after_load(obj, "update_weights_from_disk", m.DISK_OK.text, barrier=False), **_PAUSED}
 

@@ -69,7 +69,7 @@ class Performer:
 
 
 def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
-    """The tensors of a Hugging Face folder as (HF name, array), sorted by name.
+    """The tensors of a folder's *.safetensors as (HF name, array), sorted by name; nothing else is looked at.
 
     A path that is no folder is taken for a hub id, as SGLang does, and refused with huggingface_hub's words
     (observed on 0.5.23, cpu: update_weights_from_disk missing).
@@ -80,14 +80,30 @@ def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
             "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and "
             f"the maximum length is 96: '{effect.path}'."
         )
-    from fakes.tiny import read_model
+    from fakes.tiny import read_tensors
 
-    _, weights = read_model(folder)
-    return sorted(weights.items())
+    try:
+        return sorted(read_tensors(folder).items())
+    except FileNotFoundError:
+        raise _NoWeights(f"Cannot find any model weights with `{effect.path}`") from None
+    except ValueError as error:
+        raise _Unreadable(str(error)) from None
 
 
 class _HfIdError(ValueError):
     """HFValidationError of huggingface_hub."""
+
+
+class _NoWeights(RuntimeError):
+    """model_loader/loader.py:580@0.5.23."""
+
+    type = "RuntimeError"
+
+
+class _Unreadable(ValueError):
+    """What the iterator meets when the first tensor is asked for, not before."""
+
+    type = "SafetensorError"
 
 
 def _raised(error: Exception) -> Raised:

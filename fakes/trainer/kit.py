@@ -11,6 +11,7 @@ import numpy as np
 
 from fakes.trainer import wire
 from fakes.trainer.comm import Communicators, Crew, ThreadCrew, WorldCrew
+from fakes.trainer.disk import SharedDisk
 from fakes.trainer.lock import LockActor
 from fakes.trainer.policy import Layout, RankPolicy, merge
 from fakes.trainer.registry import Consumer, ExportRegistry, Record
@@ -43,8 +44,10 @@ class TrainerKit:
     world: where the ranks run, or None for plain threads in real seconds. record(name, rank, data) gets the trainer
     records. wire: "cuda" for simulated CUDA-IPC handles (the registry opens them), "torch" for torch's CPU shared
     memory, or what `share(rank)` puts bytes into. layout: how the policy is cut. A rank may call the collectives only
-    from inside `run`. `groups` is the way into groups with engine ranks, `lock` the one that trainers share. `transposed` set: the export's matrices are views
-    of transposed memory, as a bridge between layouts makes them.
+    from inside `run`.
+
+    `groups` is the way into groups with engine ranks, `lock` the one that trainers share, `disk` what engines read,
+    too. `transposed` set: the export's matrices are views of transposed memory, as a bridge between layouts makes them.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class TrainerKit:
         self._ids = itertools.count(1)
         self._make_groups = groups
         self._groups: Groups | None = None
+        self.disk = SharedDisk(self.record)
         self.lock = LockActor(time.monotonic if world is None else lambda: world.now, self.record)
 
     # Groups with engines.
@@ -202,6 +206,7 @@ class TrainerKit:
             export.release()
         if self._groups is not None:
             self._groups.close()
+        self.disk.close()
 
 
 class _TorchRecord:

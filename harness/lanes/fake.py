@@ -81,6 +81,9 @@ class FakeLane:
 
     def finish(self) -> list[list[AnyRecord]]:
         """End the world; HarnessError when a fake broke in it."""
+        for kit in self._kits:
+            kit.close()
+        self._kits = []
         world, self._world, self._gate = self._world, None, None
         if world is not None:
             world.close()
@@ -107,9 +110,11 @@ class FakeLane:
         from fakes.trainer import TrainerKit
 
         assert self._gate is not None
-        return TrainerKit(
+        kit = TrainerKit(
             self.world, ranks, self._gate.trainer, registry=self._registry, groups=lambda kit: self.groups(kit.ranks)
         )
+        self._kits.append(kit)
+        return kit
 
     def groups(self, ranks: int = 1) -> WorldGroups:
         """The side of a trainer of `ranks` ranks in its groups with engines: NCCL where an engine has a GPU."""

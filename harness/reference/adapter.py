@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -15,13 +16,14 @@ from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
 from harness.reference.setup import transport_of
 from harness.reference.transports import Transport
+from harness.reference.transports.disk import DiskTransport
 from harness.reference.transports.distributed import DistributedTransport
 from harness.reference.transports.tensor import TensorTransport
 from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
 BUCKET_BYTES = 128 * 1024  # three calls for the tiny bfloat16 model: a first, a middle and a last one
 PHASE_DEADLINE_S = 120.0
-TRANSPORTS = ("tensor", "distributed")
+TRANSPORTS = ("tensor", "distributed", "disk")
 
 
 class ReferenceSut:
@@ -67,6 +69,8 @@ class ReferenceSut:
             raise Unsupported("the lane has no trainer kit, so nothing can be exported")
         name = self._transport_name(fleet)
         profile = EngineProfile.of(fleet.version)
+        if name == "disk":
+            profile = dataclasses.replace(profile, sessions=False)
         control = Control(
             clock=fleet.clock,
             profile=profile,
@@ -101,6 +105,8 @@ class ReferenceSut:
     def _transport_of(self, fleet: Fleet, name: str) -> Transport:
         if name == "tensor":
             return TensorTransport(fleet.trainer, self._bucket_bytes)
+        if name == "disk":
+            return DiskTransport(fleet.trainer, self._bucket_bytes)
         if name == "distributed":
             try:
                 return DistributedTransport(fleet.trainer, fleet.clock, self._bucket_bytes)

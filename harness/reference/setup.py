@@ -26,7 +26,7 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
     "kv_scales": (dict, type(None)),
 }
 TRAINERS = ("megatron", "fsdp2")
-SETTINGS = ("auto", "tensor", "distributed")
+SETTINGS = ("auto", "tensor", "distributed", "disk")
 
 TABLE: Mapping[tuple[bool, str, str], str] = {
     (True, "megatron", "auto"): "tensor",
@@ -35,8 +35,12 @@ TABLE: Mapping[tuple[bool, str, str], str] = {
     (True, "fsdp2", "tensor"): "tensor",
     (False, "megatron", "auto"): "distributed",
     (False, "megatron", "distributed"): "distributed",
+    (True, "megatron", "disk"): "disk",
+    (True, "fsdp2", "disk"): "disk",
+    (False, "megatron", "disk"): "disk",
 }
-"""(colocated, trainer, transport asked for) -> transport. Not in it: contradictions, and what nobody can do."""
+"""(colocated, trainer, transport asked for) -> transport. Not in it: contradictions, and what nobody can do. A disk is
+used by whoever asks for one, and by nobody else."""
 
 
 @dataclass(frozen=True)
