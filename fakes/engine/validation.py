@@ -15,11 +15,10 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from fakes.engine.profiles import EngineProfile
 from fakes.engine.requests import LITERALS, REQUIRED, Field, Kind, Struct
@@ -155,14 +154,9 @@ def _slow(p: EngineProfile, route: Route, method: str, struct: Struct, value: An
     return {f.name: found.get(f.name, f.default) for f in struct.fields}
 
 
-_VALIDATORS: dict[tuple[str, Struct], Any] = {}
-
-
+@functools.cache
 def _validator(structs: str, struct: Struct) -> Any:
-    key = (structs, struct)
-    if key not in _VALIDATORS:
-        _VALIDATORS[key] = _msgspec_validator(struct) if structs == "msgspec" else _dataclass_validator(struct)
-    return _VALIDATORS[key]
+    return _msgspec_validator(struct) if structs == "msgspec" else _dataclass_validator(struct)
 
 
 def _core_type(kind: Kind) -> Any:
@@ -241,9 +235,6 @@ def _dataclass_validator(struct: Struct) -> Any:
     fields = [cs.dataclass_field(f.name, _defaulted(f)) for f in struct.fields]
     args = cs.dataclass_args_schema(struct.name, fields, collect_init_only=False)
     return SchemaValidator(cs.dataclass_schema(marker, args, [f.name for f in struct.fields]))
-
-
-_TIMEOUT_TYPES = msgspec.json.Decoder(float)
 
 
 def flush_timeout(route: Route, method: str, query: dict[str, str]) -> float:

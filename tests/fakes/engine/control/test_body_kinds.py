@@ -62,7 +62,7 @@ del TAKEN["base64"]["['x']"], TAKEN["base64"]["''"]
 
 @pytest.fixture(autouse=True)
 def _fresh_validators() -> None:
-    validation._VALIDATORS.clear()
+    validation._validator.cache_clear()
 
 
 def parsed(version: str, struct: Struct, body: Any) -> Any:
