@@ -64,7 +64,8 @@ def origins(history: History) -> dict[str, Origin]:
 def gpus_of(history: History, engine: str) -> tuple[int, ...]:
     """The GPU of each tp rank of an engine, where the harness says so (fact `engine`); trainer rank r holds GPU r."""
     for note in history.facts("engine", source="harness", engine=engine):
-        return tuple(note.get("gpus", ()))
+        if note.get("gpus"):
+            return tuple(note.get("gpus"))
     return ()
 
 

@@ -13,6 +13,7 @@ def catalogue() -> tuple[Plant, ...]:
         client_explore,
         client_group,
         client_guard,
+        client_nixl,
         disk,
         engine_answers,
         engine_control,
@@ -32,5 +33,6 @@ def catalogue() -> tuple[Plant, ...]:
         *client_explore.PLANTS,
         *client_group.PLANTS,
         *client_guard.PLANTS,
+        *client_nixl.PLANTS,
         *disk.PLANTS,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from conformance.exports import Export, exports
 from conformance.judging import DIES, every, said
 from conformance.pushes import push_answered, push_gives
+from conformance.receiving import before_any_pause, copied_in_time, fresh_receivers, nothing_registered, one_size
 from conformance.rules.make import engine, refit
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
+BESIDE = "receivers are the trainer's: an engine sees posts only"
 UNSEEN = "an engine does not see whether its producer keeps or frees memory; only the trainer's records tell"
 
 
@@ -99,5 +101,44 @@ RULES = (
         "A handle gives what its memory holds when it is opened: memory used again meanwhile is loaded as it is now.",
         every(push_answered("used-again", said(200)), push_gives("used-again")),
         ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
+    ),
+    refit(
+        "IPC-71",
+        "A buffer is used again only when what was in it was read, and beside the engine exported.",
+        copied_in_time,
+        ["NVIDIA-NeMo/RL#3519", "modelscope/ms-swift#10207"],
+        needs=("call", "trainer:batch"),
+        black_box=BESIDE,
+        follows=["NAME-71"],
+    ),
+    refit(
+        "IPC-72",
+        "Receivers belong to one incarnation of an engine: after a restart they are made anew and their peers bound.",
+        fresh_receivers,
+        ["NVIDIA-NeMo/RL#3944"],
+        needs=("call", "trainer:receiver"),
+        black_box=BESIDE,
+    ),
+    refit(
+        "IPC-73",
+        "Both sides of a stream have buffers of one size.",
+        one_size,
+        ["nixl_agent.cpp:942@1.5.1 (length mismatch)", "NVIDIA-NeMo/RL#3519"],
+        needs=("call", "trainer:nixl_transfer"),
+        black_box=BESIDE,
+    ),
+    refit(
+        "IPC-74",
+        "A transport that does not come up fails the refit in its own words, before any engine is paused.",
+        before_any_pause,
+        ["nixl_agent.cpp:371@1.5.1", "NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "IPC-75",
+        "When the client closes nothing stays registered with the transport.",
+        nothing_registered,
+        ["NVIDIA-NeMo/RL#3944"],
+        needs=("call", "trainer:nixl_register"),
+        black_box=BESIDE,
     ),
 )

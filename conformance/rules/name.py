@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.content import content
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives, push_unchanged
+from conformance.receiving import must_fail, one_walk
 from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
 from conformance.sent import NEVER_SENT, listed, never_sent
@@ -173,5 +174,25 @@ RULES = (
         "load_format direct takes the device's own names and local shards.",
         every(push_answered("direct", said(200)), push_gives("direct")),
         [f"{MWU}:372@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    refit(
+        "NAME-72",
+        "Streams that bring no tensor fail the refit, and no engine is told its version.",
+        must_fail("nothing"),
+        ["NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "NAME-73",
+        "Streams of one engine's ranks that differ in names, dtypes or length fail the refit.",
+        must_fail("uneven", "renamed", "retyped"),
+        ["NVIDIA-NeMo/RL#3519"],
+    ),
+    refit(
+        "NAME-74",
+        "The policy is exported once per refit: nothing of it is gathered before the first bucket, not for metadata.",
+        one_walk,
+        ["NVIDIA-NeMo/RL#3519"],
+        needs=("call", "trainer:walk"),
+        black_box="only the trainer's ranks know what they gather",
     ),
 )

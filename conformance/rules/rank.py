@@ -6,6 +6,7 @@ from conformance.content import content
 from conformance.exports import gpus_of, origins
 from conformance.judging import DIES, Judge, every, said
 from conformance.pushes import push_answered, push_gives
+from conformance.receiving import local_devices, same_names
 from conformance.refits import Finding, Part, each_part, parts
 from conformance.rules.make import engine, refit
 from conformance.view import payloads, tp
@@ -146,5 +147,22 @@ RULES = (
         "Payloads of full tensors may be swapped among ranks: each rank cuts its own shard.",
         _at_tp_2(every(push_answered("swapped", said(200)), push_gives("swapped"))),
         ["layers/linear.py:570@0.5.23", "observed 0.5.21 on two GPUs"],
+    ),
+    refit(
+        "RANK-71",
+        "Streams that are cut differently by rank are put side by side: a call carries the same tensors for all ranks.",
+        same_names,
+        ["NVIDIA-NeMo/RL#3519"],
+        needs=("call", "trainer:export"),
+        black_box="what lies in a payload is told by who made it",
+        follows=["NAME-71"],
+    ),
+    refit(
+        "RANK-72",
+        "A rank's device is named as its own process counts it, not by its physical number.",
+        local_devices,
+        ["NVIDIA-NeMo/RL#3519", "THUDM/slime#1326"],
+        needs=("call", "trainer:receiver"),
+        black_box="an engine does not see where its payloads were received",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -19,10 +20,13 @@ from fakes.trainer.registry import Consumer, ExportRegistry, Record
 if TYPE_CHECKING:
     from fakes.trainer.torch_wire import Share
     from fakes.transport.groups import Groups
+    from fakes.transport.nixl import Fabric
     from fakes.world import World
 
 T = TypeVar("T")
+Spoil = Callable[[int, Iterator[tuple[str, np.ndarray]]], Iterator[tuple[str, np.ndarray]]]
 Wire = Literal["cuda", "torch", "shm"]
+POLL_S = 0.0002  # for what other threads do, in real seconds
 Allocation = Literal["regular", "vmm"]
 """Where the storage of an export comes from: the ordinary pool, or a torch_memory_saver region (virtual memory)."""
 
@@ -64,6 +68,7 @@ class TrainerKit:
     ) -> None:
         self.ranks = ranks
         self.transposed = False
+        self.spoil: Spoil | None = None
         self.layout: Layout = layout
         self.registry = registry if registry is not None else ExportRegistry()
         self._record: Record = record if record is not None else _ignore
@@ -76,6 +81,9 @@ class TrainerKit:
         self._ids = itertools.count(1)
         self._make_groups = groups
         self._groups: Groups | None = None
+        self._fabric: Fabric | None = None
+        self._until = world.block if world is not None else None
+        self._now = time.monotonic if world is None else lambda: world.now
         self.disk = SharedDisk(self.record)
         self.lock = LockActor(time.monotonic if world is None else lambda: world.now, self.record)
 
@@ -90,22 +98,47 @@ class TrainerKit:
             self._groups = self._make_groups(self)
         return self._groups
 
+    @property
+    def fabric(self) -> Fabric:
+        """Where NIXL agents of trainer ranks and of processes beside engines meet."""
+        if self._fabric is None:
+            from fakes.transport.nixl import Fabric
+
+            self._fabric = Fabric(self.record)
+        return self._fabric
+
     def record(self, name: str, rank: int, data: Mapping[str, Any]) -> None:
         """What a rank did."""
         self._record(name, rank, data)
 
     # Ranks.
 
-    def run(self, fn: Callable[[int], T], timeout_s: float) -> list[T | BaseException]:
+    def run(
+        self, fn: Callable[[int], T], timeout_s: float, beside: Sequence[Callable[[], T]] = ()
+    ) -> list[T | BaseException]:
         """`fn(rank)` on every rank's thread, in a fresh communicator; results or errors by rank. One rank runs in
-        the caller."""
+        the caller. `beside`: functions of other processes, each in a thread of its own; their results follow."""
         self._comm = Communicators(self._crew, self.ranks)
+        if beside:
+            every: list[Callable[[], T]] = [*(partial(fn, rank) for rank in range(self.ranks)), *beside]
+            return self._crew.run(lambda index: every[index](), len(every), timeout_s)
         if self.ranks == 1:
             try:
                 return [fn(0)]
             except BaseException as error:
                 return [error]
         return self._crew.run(fn, self.ranks, timeout_s)
+
+    def until(self, ready: Callable[[], bool], timeout_s: float, what: str) -> bool:
+        """Wait until `ready()`, which must not raise or wait, or for so long; whether it came true."""
+        end = self._now() + timeout_s
+        if self._until is not None:
+            return self._until(ready, end, what)
+        while not ready():
+            if self._now() >= end:
+                return False
+            time.sleep(POLL_S)
+        return True
 
     def barrier(self, rank: int, timeout_s: float) -> None:
         """All ranks meet. TimeoutError."""
@@ -135,7 +168,12 @@ class TrainerKit:
 
     def stream(self, rank: int, state: Mapping[str, np.ndarray], timeout_s: float) -> Iterator[tuple[str, np.ndarray]]:
         """The export in HF names and full shapes, in the state's order: per tensor one all_gather of all ranks.
-        TimeoutError."""
+        TimeoutError. `spoil` set: what it makes of a rank's export."""
+        walk = self._walk(rank, state, timeout_s)
+        return walk if self.spoil is None else self.spoil(rank, walk)
+
+    def _walk(self, rank: int, state: Mapping[str, np.ndarray], timeout_s: float) -> Iterator[tuple[str, np.ndarray]]:
+        self._record("walk", rank, {"tensors": len(state)})
         policy = self.policy(rank, state)
         for name, shard in policy.shards.items():
             parts = self.all_gather(rank, (name, shard), timeout_s)

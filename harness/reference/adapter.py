@@ -16,6 +16,7 @@ from harness.reference.profile import EngineProfile
 from harness.reference.refit import RefitClient
 from harness.reference.setup import transport_of
 from harness.reference.transports import Transport
+from harness.reference.transports.checkpoint_engine import CheckpointEngineTransport
 from harness.reference.transports.disk import DiskTransport
 from harness.reference.transports.distributed import DistributedTransport
 from harness.reference.transports.tensor import TensorTransport
@@ -23,7 +24,7 @@ from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
 BUCKET_BYTES = 128 * 1024  # three calls for the tiny bfloat16 model: a first, a middle and a last one
 PHASE_DEADLINE_S = 120.0
-TRANSPORTS = ("tensor", "distributed", "disk")
+TRANSPORTS = ("tensor", "distributed", "checkpoint-engine", "disk")
 
 
 class ReferenceSut:
@@ -107,6 +108,8 @@ class ReferenceSut:
             return TensorTransport(fleet.trainer, self._bucket_bytes)
         if name == "disk":
             return DiskTransport(fleet.trainer, self._bucket_bytes)
+        if name == "checkpoint-engine":
+            return CheckpointEngineTransport(fleet.trainer, self._bucket_bytes)
         if name == "distributed":
             try:
                 return DistributedTransport(fleet.trainer, fleet.clock, self._bucket_bytes)
@@ -185,3 +188,8 @@ def _check_policy(policy: str) -> Policy:
 def distributed() -> ReferenceSut:
     """The reference client for engines on GPUs of their own, whatever a scenario would choose."""
     return ReferenceSut(transport="distributed")
+
+
+def checkpoint_engine() -> ReferenceSut:
+    """The reference client with a receiver for every engine rank, whatever a scenario would choose."""
+    return ReferenceSut(transport="checkpoint-engine")

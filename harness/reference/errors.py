@@ -50,6 +50,14 @@ class GroupFailed(RefitError):
     """The group of trainer and engines could not be made, or a broadcast in it did not end."""
 
 
+class StreamFailed(RefitError):
+    """A stream between a trainer rank and an engine rank broke off, or could not be made."""
+
+
+class StreamsDiffer(RefitError):
+    """The ranks of one engine do not receive the same tensors in the same order."""
+
+
 class NoEngines(RefitError):
     """Every engine of the fleet is lost."""
 
