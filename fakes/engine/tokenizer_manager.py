@@ -309,16 +309,14 @@ def _result(reply: dict[str, Any]) -> Result:
 def normalize(payloads: list[Any]) -> list[bytes]:
     """utils/common.py:3102@0.5.23: pickles are kept, other bytes are tried as base64, text is decoded."""
     import base64
+    import contextlib
 
     out = []
     for payload in payloads:
         if isinstance(payload, bytes | bytearray | memoryview):
             data = bytes(payload)
-            if not (len(data) >= 2 and data[0] == 0x80 and data[1] <= 5):
-                try:
-                    data = base64.b64decode(data, validate=True)
-                except ValueError:
-                    data = bytes(payload)
+            with contextlib.suppress(ValueError):  # a pickle begins with 0x80, which is no base64
+                data = base64.b64decode(data, validate=True)
             out.append(data)
         elif isinstance(payload, str):
             out.append(base64.b64decode(payload, validate=True))
