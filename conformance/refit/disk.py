@@ -13,7 +13,7 @@ PAIR = "fake only: a second real server does not fit"
 # What speaks of payloads, of sessions, of several updates per refit, or of a label that comes before the last of them.
 NOT_OF_A_FILE = (
     *("SESS-1", "SESS-3", "SESS-4", "SESS-71", "RANK-1", "RANK-2", "IPC-1", "IPC-2", "IPC-3"),
-    *("MEM-1", "MEM-2", "MEM-3", "PAUSE-5", "CACHE-3", "VER-4", "VER-71", "LIVE-2", "PART-1"),
+    *("MEM-1", "MEM-2", "MEM-3", "PAUSE-5", "CACHE-3", "VER-4", "VER-71", "LIVE-2"),
 )
 FROM_DISK = tuple(rule for rule in ALWAYS if rule not in NOT_OF_A_FILE)
 

@@ -7,6 +7,7 @@ from conformance.pushes import push_answered, push_gives
 from conformance.refits import Finding, Part, each_part
 from conformance.rules.make import engine, refit
 from conformance.tokens import samples, seeds_of, truths
+from conformance.view import UPDATE_OPS
 from harness.history import History
 from harness.rules import Verdict, held
 
@@ -56,7 +57,7 @@ def _nothing_in_between(part: Part, history: History) -> Finding | bool:
 
 
 def _was_touched(history: History, start: int, end: int) -> bool:
-    calls = history.calls("update_weights_from_tensor", origin="sut")
+    calls = history.calls(UPDATE_OPS, origin="sut")
     return any(start < c.pos < end for c in calls)
 
 
