@@ -130,12 +130,9 @@ def disk(version: str) -> Teller:
     engine = Teller(version, tp_size=2)
     weights = engine.weights(1)
     engine.disk["/b"] = list(weights.items())
-    engine.disk["/bad"] = [("lm_head.weight", weights["lm_head.weight"]), (NORM, weights[NORM][:5])]
     engine.call("update_weights_from_disk", {"model_path": "/b", "weight_version": "d1"})
     engine.call("generate", body(2))
     engine.call("update_weights_from_disk", {"model_path": "/gone"})
-    engine.call("update_weights_from_disk", {"model_path": "/bad", "weight_version": "d2"})
-    engine.call("generate", body(2))
     engine.call("pause_generation", {"mode": "retract"})
     engine.call("update_weights_from_disk", {"model_path": "/b", "flush_cache": False, "load_format": "auto"})
     engine.call("continue_generation", {})
@@ -150,7 +147,11 @@ def disk(version: str) -> Teller:
     engine.hang.clear()
     engine.finish_reads()
     engine.advance(80.0)
-    return engine
+    bad = Teller(version, tp_size=2)
+    bad.disk["/bad"] = [("lm_head.weight", weights["lm_head.weight"]), (NORM, weights[NORM][:5])]
+    bad.call("update_weights_from_disk", {"model_path": "/bad", "weight_version": "d2"})
+    bad.advance(80.0)
+    return joined([engine, bad])
 
 
 def broadcasts(version: str) -> Teller:
