@@ -88,6 +88,39 @@ def test_what_differs_from_run_to_run_is_no_difference(fake):
     assert found(REPLY, fake) == []
 
 
+def stream(*lengths, **meta):
+    """Chunks of a stream with that many tokens; the first has a time stamp."""
+    chunks = [
+        {
+            "output_ids": [5, 6, 7][:length],
+            "meta_info": {"x": 1, **({"response_sent_to_client_ts": 1.0} if first else {})},
+        }
+        for length, first in zip(lengths, [True] + [False] * 9, strict=False)
+    ]
+    chunks[-1]["meta_info"] |= meta
+    return replace(REPLY, body={"stream": [*chunks, "[DONE]"]})
+
+
+def test_a_slow_server_may_send_steps_as_one_chunk():
+    assert found(stream(1, 2, 3), stream(1, 2, 3)) == []
+    assert found(stream(2, 3), stream(1, 2, 3)) == []
+    assert found(stream(3), stream(1, 2, 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("real", "fake"),
+    [
+        (stream(1, 2, 3), stream(2, 3)),
+        (stream(2, 3, y=1), stream(1, 2, 3)),
+        (stream(1, 2), stream(1, 3)),
+        (stream(1, 3), stream(1, 2)),
+        (replace(REPLY, body={"stream": stream(2, 3).body["stream"][:-1]}), stream(1, 2, 3)),
+    ],
+)
+def test_other_streams_differ(real, fake):
+    assert found(real, fake) != []
+
+
 def answer(body, compare="exact"):
     return Answer("weights_checker", {}, "reply", 200, body, compare)
 
