@@ -1,36 +1,46 @@
-"""Controls of a session: a function compiled again unchanged must survive, one that only raises must be noticed."""
+"""Controls of a session: a function compiled again unchanged must survive, one that only raises must be noticed.
+
+And mutants that shared a child with others are run once more, each in a child of its own: the verdict is the same.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import dataclasses
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.mutate.baseline import Baseline
-from harness.mutate.jobs import Report
+from harness.mutate.jobs import Job, Report
 from harness.mutate.program import Program
 from harness.mutate.sites import placed
 from harness.mutate.source import Function, Source
 
 IDENTITIES = 3
+SAMPLE = 8
 
 
 @dataclass
 class Control:
-    """One control: `expect` is "survived" or "noticed"."""
+    """One control: `expect` is "survived" or "noticed". `mutant`: the one that is run again alone."""
 
     id: str
     expect: str
     apply: Callable[[], Callable[[], None] | None]
     checks: list[int]
     report: Report | None = None
+    mutant: str = ""
 
     @property
     def wrong(self) -> str:
         """What is wrong with this session, or ""."""
         if self.report is None:
             return ""
+        if self.mutant:
+            found = "survived" if self.report.ending == "survived" else "noticed"
+            return "" if found == self.expect else f"{self.id}: {found} alone, {self.expect} in a child with others"
         if self.expect == "survived" and self.report.ending != "survived":
             return f"{self.id}: unchanged code did not survive ({self.report.ending}: {self.report.text})"
         if self.expect == "noticed" and self.report.ending == "survived":
@@ -70,6 +80,18 @@ def plan(program: Program, baseline: Baseline, failing: str = "") -> list[Contro
                 checks,
             )
         )
+    return out
+
+
+def alone(jobs: Sequence[Job], reports: Mapping[str, Report]) -> list[tuple[Control, Job]]:
+    """A sample of the jobs that shared a child, each to be run in a child of its own."""
+    shared = [j for j in jobs if j.id in reports and reports[j.id].shared and reports[j.id].ending != "error"]
+    shared.sort(key=lambda j: zlib.crc32(j.id.encode()))
+    out = []
+    for job in shared[:SAMPLE]:
+        expect = "survived" if reports[job.id].ending == "survived" else "noticed"
+        control = Control(f"alone {job.id}", expect, job.apply, [s.check for s in job.steps], mutant=job.id)
+        out.append((control, dataclasses.replace(job, group="", id=control.id)))
     return out
 
 

@@ -254,21 +254,32 @@ class Session:
         started = time.monotonic()
         deadline = started + plan.budget_s if plan.budget_s else None
 
-        ended = set()
+        ended: dict[str, Report] = {}
         try:
             for job, report in self._pool().run(jobs, self._screen.running, deadline):
                 result = results[job.id]
                 fill(result, report, self._host.checks)
-                ended.add(job.id)
+                ended[job.id] = report
                 store.put(keys[job.id], dump(result))
                 self._screen.done(result)
         finally:
             outcome.mutating_s = time.monotonic() - started
-            unfinished = {job.id for job in jobs} - ended
+            unfinished = {job.id for job in jobs} - set(ended)
             outcome.skipped += len(unfinished)
             outcome.results = sorted(
                 (r for r in results.values() if r.id not in unfinished), key=lambda r: order_of[r.id]
             )
+        self._alone(outcome, jobs, ended)
+
+    def _alone(self, outcome: Outcome, jobs: list[Job], reports: dict[str, Report]) -> None:
+        """Some of the mutants that shared children, each in one of its own: the last control."""
+        planned = controls.alone(jobs, reports)
+        self._screen.phase("controls", len(planned))
+        by_id = {job.id: control for control, job in planned}
+        for job, report in self._pool().run([job for _, job in planned], self._screen.running):
+            by_id[job.id].report = report
+            outcome.controls.append(by_id[job.id])
+            self._screen.done()
 
     def _again(self, outcome: Outcome, store: Cache) -> None:
         """Survivors run again in a fresh interpreter, with the full Hypothesis profile, before they are called that."""

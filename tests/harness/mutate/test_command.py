@@ -23,7 +23,7 @@ def one(ran, *words):
 
 def test_a_whole_session_says_what_was_noticed(whole_run):
     assert whole_run.code == 0, whole_run.out + whole_run.err
-    assert "controls 4/4" in whole_run.out
+    assert re.search(r"controls (\d+)/\1 ", whole_run.out)
     assert re.search(r"killed \d+ .*survived \d+ .*not covered \d+", whole_run.out)
     statuses = {m["status"] for m in whole_run.mutants().values()}
     assert {"Killed", "Survived", "NoCoverage", "Timeout"} <= statuses
@@ -137,5 +137,5 @@ def test_the_projects_own_set_is_one_command(project):
         'original = "never"\nreplacement = "x"\nreason = "y"\n'
     )
     ran = mutate(project, "--generic", "--no-rerun")
-    assert "stale entry in the list of equivalents: bucketing:send swallow: never -> x" in ran.out
+    assert "stale entry: bucketing:send swallow: never -> x" in ran.out
     assert ran.code == 1
