@@ -93,6 +93,9 @@ def test_which_token_ids_kill(prompt: list[int], kills: bool) -> None:
     engine = Driver("0.5.23")
     reply = engine.call("generate", generate_body(1, prompt))
     assert reply.ending == ("dropped" if kills else "reply")
+    if engine.died is not None:
+        assert engine.died.error == Raised("IndexError", "index out of range in self")
+        assert engine.core.scheduler.batch.waiting[0].prompt == [t if t in range(512) else 512 for t in prompt]
 
 
 def test_a_bad_token_that_waits_behind_a_pause_kills_when_it_is_run() -> None:
@@ -108,6 +111,17 @@ def test_a_bad_token_that_waits_behind_a_pause_kills_when_it_is_run() -> None:
     assert engine.result(running).ending == "dropped"
     assert engine.died is not None
     assert engine.died.error == Raised("IndexError", "index out of range in self")
+
+
+def test_messages_that_come_during_a_step_are_read_when_it_ends_and_before_its_batch_is_cleaned_up() -> None:
+    """managers/scheduler.py:2028@0.5.23: a flush that comes in the last step of a request still finds it."""
+    engine = Driver("0.5.23")
+    engine.start("generate", generate_body(1))
+    calls = [engine.start("flush_cache") for _ in range(2)]
+    engine.advance(0.007)
+    assert engine.result(calls[0]).status == 400
+    assert engine.named("flush")[0]["reason"] == "#queue-req: 0, #running-req: 1"
+    assert engine.call("flush_cache").status == 200
 
 
 def test_an_abort_of_one_running_request_leaves_the_other_alone() -> None:
