@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, disks, engine, envelope, guards, transport
+    from conformance.catalogue import broadcast, disks, engine, envelope, guards, receive, transport
 
     return (
         *envelope.THIRTEEN,
@@ -23,5 +23,6 @@ def mutants() -> tuple[Mutant, ...]:
         *broadcast.MUTANTS,
         *guards.MUTANTS,
         *disks.MUTANTS,
+        *receive.MUTANTS,
         *engine.MUTANTS,
     )

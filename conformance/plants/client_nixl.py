@@ -16,7 +16,7 @@ NIXL = "NVIDIA-NeMo/RL#3519"
 
 def _everything_first(original: Any) -> Any:
     """All groups are collected, then posted: most of them lie in buffers that were used again."""
-    return lambda streams: iter(list(original(streams)))
+    return lambda streams, wait: iter(list(original(streams, wait)))
 
 
 def _for_ever(original: Any) -> Any:
@@ -65,14 +65,20 @@ def _nothing(_original: Any) -> Any:
 def _batch_by_batch(_original: Any) -> Any:
     """The k-th batch of every rank is taken for the same tensors; what a longer one has more goes with the last."""
 
-    def aligned(streams: Any) -> Iterator[Any]:
+    def aligned(streams: Any, wait: Any) -> Iterator[Any]:
         from harness.reference.transports.aligning import Group
 
-        while True:
-            batches = [batch for stream in streams if (batch := next(stream, None)) is not None]
-            if len(batches) < len(streams):
-                return
-            yield Group(tuple(b.named for b in batches), last=all(b.last for b in batches))
+        last = False
+        while not last:
+            batches: list[Any] = []
+            for stream in streams:
+                batch = None
+                while batch is None:
+                    wait(stream.news, "a bucket")
+                    batch = stream.take()
+                batches.append(batch)
+            last = any(b.last for b in batches)
+            yield Group(tuple(b.named for b in batches), last=last)
 
     return aligned
 

@@ -124,7 +124,7 @@ RULES = (
         "Both sides of a stream have buffers of one size.",
         one_size,
         ["nixl_agent.cpp:942@1.5.1 (length mismatch)", "NVIDIA-NeMo/RL#3519"],
-        needs=("call", "trainer:nixl_transfer"),
+        needs=("call", "trainer:nixl_agent"),
         black_box=BESIDE,
     ),
     refit(

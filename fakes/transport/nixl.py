@@ -371,7 +371,7 @@ class NixlAgent:
     def _parsed(self, data: bytes) -> list[Any]:
         try:
             first, second = json.loads(data)
-        except ValueError:
+        except (ValueError, TypeError):
             self._fail(NixlMismatchError, "Deserialization failed, missing nixlSerDes tag")
         return [first, second]
 

@@ -7,8 +7,9 @@ next group is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.reference.buckets import Named
 from harness.reference.errors import StreamsDiffer
@@ -16,7 +17,7 @@ from harness.reference.errors import StreamsDiffer
 
 @dataclass(frozen=True)
 class Batch:
-    """What one rank received at once: at least one whole tensor. `last`: nothing follows."""
+    """What one rank received at once: whole tensors, none only where its stream ends. `last`: nothing follows."""
 
     named: Named
     last: bool = False
@@ -30,18 +31,36 @@ class Group:
     last: bool = False
 
 
-def aligned(streams: Sequence[Iterator[Batch]]) -> Iterator[Group]:
+class Stream(Protocol):
+    """What one rank receives."""
+
+    def news(self) -> bool:
+        """Whether `take` has something to do. Never waits, never raises."""
+        ...
+
+    def take(self) -> Batch | None:
+        """Read what came: the next batch, or None as long as no whole tensor has come."""
+        ...
+
+
+def aligned(streams: Sequence[Stream], wait: Callable[[Callable[[], bool], str], None]) -> Iterator[Group]:
     """Group after group. StreamsDiffer where names, shapes or dtypes differ, or where one stream ends before another.
 
-    Every round asks the ranks that are empty and gives out as many tensors as all ranks have.
+    Every round hears the ranks that are empty, all of them at once (`wait(ready, what)` returns when `ready()`, or
+    raises), and gives out as many tensors as all ranks have. All at once, since the senders walk one export together:
+    one that is not read holds up the one that is waited for.
     """
     waiting: list[Named] = [[] for _ in streams]
     ended = [False for _ in streams]
     while True:
-        for rank, stream in enumerate(streams):
-            if not waiting[rank] and not ended[rank]:
-                batch = next(stream, Batch([], last=True))
-                waiting[rank], ended[rank] = list(batch.named), batch.last
+        empty = [rank for rank in range(len(streams)) if not waiting[rank] and not ended[rank]]
+        while empty:
+            wait(lambda ranks=empty: any(streams[rank].news() for rank in ranks), _what(empty))  # type: ignore[misc]
+            for rank in [rank for rank in empty if streams[rank].news()]:
+                batch = streams[rank].take()
+                if batch is not None:
+                    waiting[rank], ended[rank] = list(batch.named), batch.last
+                    empty.remove(rank)
         count = min(len(named) for named in waiting)
         if not count:
             _all_ended(waiting)
@@ -50,6 +69,10 @@ def aligned(streams: Sequence[Iterator[Batch]]) -> Iterator[Group]:
         waiting = [named[count:] for named in waiting]
         _same(ranks)
         yield Group(ranks, last=all(ended) and not any(waiting))
+
+
+def _what(ranks: Sequence[int]) -> str:
+    return f"a bucket for tp rank {', '.join(map(str, ranks))}"
 
 
 def _all_ended(waiting: Sequence[Named]) -> None:

@@ -126,7 +126,7 @@ class CheckpointEngineTransport:
             for e in engines:
                 self.receivers[e.name] = [self._receiver(e, rank) for rank in range(e.endpoint.tp)]
             for rank, receiver in enumerate(r for e in engines for r in self.receivers[e.name]):
-                sender = self.senders[rank] = self._sender(rank, needed)
+                sender = self.senders[rank] = self._sender(rank)
                 sender.meet(receiver)
                 receiver.meet(sender)
         except Exception as error:
@@ -152,12 +152,16 @@ class CheckpointEngineTransport:
 
         return Receiver(agent, buffers, host.gpu(device), note)
 
-    def _sender(self, rank: int, ranks: int) -> Sender:
-        """Ranks end their first buckets at different places, so that they do not all wait at the same time."""
+    def _sender(self, rank: int) -> Sender:
+        """Every other rank flushes at three quarters, so that ranks do not all wait at the same time.
+
+        Two such buckets hold what the largest one of another rank does, so nobody who walks the export with that rank
+        holds it up for ever.
+        """
         host = self.trainer.fabric.trainer(rank)
         buffers = [host.empty(0, self.bucket_bytes) for _ in range(BUFFERS)]
-        first = max(LEAST_BYTES, self.bucket_bytes * (ranks - rank) // ranks)
-        return Sender(self.trainer.fabric.agent(f"trainer-{rank}", host), buffers, first)
+        fill = max(LEAST_BYTES, self.bucket_bytes * (4 - rank % 2) // 4)
+        return Sender(self.trainer.fabric.agent(f"trainer-{rank}", host), buffers, fill)
 
     def _abandon(self) -> None:
         sides: list[Side] = [*self.senders.values(), *(r for some in self.receivers.values() for r in some)]
@@ -236,7 +240,9 @@ class Transfer:
         names: set[str] = set()
         calls = 0
         try:
-            for group in aligned([receiver.batches(self._wait) for receiver in receivers]):
+            for receiver in receivers:
+                receiver.begin()
+            for group in aligned(receivers, partial(self._heard, e)):
                 names |= {name for name, _ in group.ranks[0]}
                 if group.last:
                     self._complete(names)
@@ -280,6 +286,10 @@ class Transfer:
         if not outcome.ok:
             raise CallFailed(PHASE, e.name, outcome)
         e.complete = last
+
+    def _heard(self, e: Engine, ready: Callable[[], bool], what: str) -> None:
+        if not self._wait(ready, f"{e.name}: {what}"):
+            raise StreamFailed(f"{PHASE}: {e.name}: {what} did not come in time")
 
     def _wait(self, ready: Callable[[], bool], what: str) -> bool:
         return self.trainer.until(ready, self.deadline.meeting(PHASE), what)

@@ -118,23 +118,22 @@ class Side:
 
 
 class Sender(Side):
-    """A trainer rank's side. `first_bytes`: its first bucket is cut there, so that not all ranks flush at once."""
+    """A trainer rank's side. `fill_bytes`: how much of a buffer it fills."""
 
-    def __init__(self, agent: Agent, buffers: Sequence[Bytes], first_bytes: int) -> None:
-        if min(first_bytes, *(buffer.size for buffer in buffers)) < LEAST_BYTES:
+    def __init__(self, agent: Agent, buffers: Sequence[Bytes], fill_bytes: int) -> None:
+        if min(fill_bytes, *(buffer.size for buffer in buffers)) < LEAST_BYTES:
             raise ValueError(f"a bucket has at least {LEAST_BYTES} bytes: an element has to fit")
         super().__init__(agent, buffers)
-        self.first_bytes = first_bytes
+        self.fill_bytes = fill_bytes
         self._sent = 0
         self._read = 0
         self._used = 0
         self._chunks: list[dict[str, Any]] = []
-        self._limit = 0
 
     def send(self, stream: Iterator[tuple[str, Bytes]], wait: Wait) -> None:
         """The whole stream; back when all of it was read. StreamFailed."""
         self._sent = self._read = self._used = 0
-        self._chunks, self._limit = [], self.first_bytes
+        self._chunks = []
         for name, tensor in stream:
             self._put(name, tensor, wait)
         self._flush(wait, last=True)
@@ -146,7 +145,7 @@ class Sender(Side):
         start, whole = 0, False
         while not whole:
             offset = -(-self._used // tensor.itemsize) * tensor.itemsize
-            room = max(0, self._limit - offset) // tensor.itemsize * tensor.itemsize
+            room = max(0, self.fill_bytes - offset) // tensor.itemsize * tensor.itemsize
             size = min(room, data.size - start)
             if size or not data.size:
                 self.buffers[self._sent % BUFFERS][offset : offset + size] = data[start : start + size]
@@ -162,7 +161,7 @@ class Sender(Side):
         descs = self.agent.get_serialized_descs(self.agent.get_xfer_descs([buffer]))
         self.tell(bucket=self._sent, chunks=self._chunks, last=last, descs=descs.hex())
         self._sent += 1
-        self._chunks, self._used, self._limit = [], 0, buffer.size
+        self._chunks, self._used = [], 0
         self._await(self._sent + 1 - BUFFERS, wait)
 
     def _await(self, count: int, wait: Wait) -> None:
@@ -182,23 +181,27 @@ class Receiver(Side):
         self._note = note
         self._parts: dict[str, Bytes] = {}
 
-    def batches(self, wait: Wait) -> Iterator[Batch]:
-        """Batch after batch, each of views that hold until the second one after it is asked for. StreamFailed."""
-        last = False
+    def begin(self) -> None:
+        """A new stream."""
         self._parts = {}
-        while not last:
-            bucket = self.hear("bucket", wait, f"a bucket of {self.peer}")
-            buffer = self.buffers[(bucket["bucket"] + 1) % BUFFERS]
-            self._fetch(bucket, buffer, wait)
-            named = [item for chunk in bucket["chunks"] if (item := self._tensor(chunk, buffer))]
-            last = bucket["last"]
-            if named:
-                self._note(bucket["bucket"], [name for name, tensor in named if np.shares_memory(tensor, buffer)])
-                yield Batch(named, last)
-        if self._parts:
-            raise StreamFailed(f"transfer: the stream of {self.peer} ended within {min(self._parts)}")
 
-    def _fetch(self, bucket: Mapping[str, Any], buffer: Bytes, wait: Wait) -> None:
+    def news(self) -> bool:
+        """Whether a bucket, or the peer's last word, is there."""
+        return self._has("bucket")
+
+    def take(self) -> Batch | None:
+        """The next bucket, which has come: views that hold until the second one after it is taken, and completed
+        copies; None where it has no whole tensor. StreamFailed."""
+        bucket = self.hear("bucket", lambda ready, what: ready(), f"a bucket of {self.peer}")
+        buffer = self.buffers[(bucket["bucket"] + 1) % BUFFERS]
+        self._fetch(bucket, buffer)
+        named = [item for chunk in bucket["chunks"] if (item := self._tensor(chunk, buffer))]
+        self._note(bucket["bucket"], [name for name, tensor in named if np.shares_memory(tensor, buffer)])
+        if bucket["last"] and self._parts:
+            raise StreamFailed(f"transfer: the stream of {self.peer} ended within {min(self._parts)}")
+        return Batch(named, bucket["last"]) if named or bucket["last"] else None
+
+    def _fetch(self, bucket: Mapping[str, Any], buffer: Bytes) -> None:
         agent = self.agent
         theirs = agent.deserialize_descs(bytes.fromhex(bucket["descs"]))
         read = json.dumps({"read": bucket["bucket"]}).encode()

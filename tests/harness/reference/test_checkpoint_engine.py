@@ -1,0 +1,359 @@
+"""Streams to receivers: any layout arrives whole, in order, on every rank; what is held is copied in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.outcome import Outcome
+from fakes.trainer import TrainerKit
+from fakes.world import World
+from harness.reference.deadline import Deadline
+from harness.reference.engines import Engine, Weights
+from harness.reference.errors import BadSetup, BadState, CallFailed, StreamFailed, StreamsDiffer
+from harness.reference.transports.aligning import Batch, aligned
+from harness.reference.transports.checkpoint_engine import CheckpointEngineTransport, local_index
+
+DTYPES = [np.dtype(np.uint8), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)]
+OK = Outcome(ending="reply", status=200, body={"success": True})
+NO = Outcome(ending="reply", status=500, body={"success": False, "message": "no"})
+
+
+# -- the aligner alone -------------------------------------------------------------------------------------------------
+
+
+class Cut:
+    """One rank's stream: batches of the given sizes, in two buffers that are used again."""
+
+    def __init__(self, values, sizes):
+        self.values, self.sizes, self.taken, self.at = values, list(sizes), 0, 0
+        self.buffers = [np.zeros(len(values), dtype=np.int64) for _ in range(2)]
+
+    def news(self):
+        return True
+
+    def take(self):
+        size = self.sizes[self.taken % len(self.sizes)] if self.sizes else len(self.values)
+        buffer = self.buffers[self.taken % 2]
+        buffer[:] = -1
+        some = self.values[self.at : self.at + size]
+        buffer[: len(some)] = some
+        self.taken, self.at = self.taken + 1, self.at + len(some)
+        named = [(f"t{v}", buffer[i : i + 1]) for i, v in enumerate(some)]
+        return Batch(named, last=self.at == len(self.values))
+
+
+def at_once(ready, what):
+    assert ready(), what
+
+
+def sizes():
+    return st.lists(st.integers(1, 5), min_size=1, max_size=6)
+
+
+@given(count=st.integers(1, 40), cuts=st.lists(sizes(), min_size=1, max_size=4))
+def test_any_cuts_keep_order_and_values_and_hold_nothing_across_a_recycle(count, cuts):
+    got = [[] for _ in cuts]
+    lasts = []
+    for group in aligned([Cut(list(range(count)), cut) for cut in cuts], at_once):
+        lasts.append(group.last)
+        assert len({len(named) for named in group.ranks}) == 1
+        for rank, named in enumerate(group.ranks):
+            got[rank].extend((name, int(value[0])) for name, value in named)
+    assert got == [[(f"t{v}", v) for v in range(count)]] * len(cuts)
+    assert lasts == [False] * (len(lasts) - 1) + [True]
+
+
+@given(count=st.integers(1, 20), short=st.integers(0, 1), cuts=st.tuples(sizes(), sizes()))
+def test_a_stream_that_ends_early_is_an_error_and_nobody_is_told_last(count, short, cuts):
+    lengths = [count, count]
+    lengths[short] -= 1
+    groups = []
+    with pytest.raises(StreamsDiffer, match=f"rank {short}'s stream ended before t{count - 1}, which rank {1 - short}"):
+        groups.extend(
+            g.last for g in aligned([Cut(list(range(n)), c) for n, c in zip(lengths, cuts, strict=True)], at_once)
+        )
+    assert not any(groups)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("b", np.zeros(2, np.float32)), ("a", np.zeros(3, np.float32)), ("a", np.zeros(2, np.float64))],
+    ids=["name", "shape", "dtype"],
+)
+def test_ranks_that_differ_are_an_error(other):
+    class One:
+        def __init__(self, item):
+            self.item = item
+
+        def news(self):
+            return True
+
+        def take(self):
+            return Batch([self.item], last=True)
+
+    with pytest.raises(StreamsDiffer, match="weight order diverged: rank 1"):
+        list(aligned([One(("a", np.zeros(2, np.float32))), One(other)], at_once))
+
+
+def test_empty_streams_end_at_once():
+    assert list(aligned([Cut([], []), Cut([], [])], at_once)) == []
+
+
+def test_ranks_are_heard_all_at_once():
+    asked = []
+
+    def wait(ready, what):
+        asked.append(what)
+        assert ready()
+
+    list(aligned([Cut([0, 1], [1]), Cut([0, 1], [2])], wait))
+    assert asked == ["a bucket for tp rank 0, 1", "a bucket for tp rank 0"]
+
+
+# -- from trainer ranks to engines -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scripted:
+    """An engine that takes what is posted; `refuse` is the number of the call that it does not."""
+
+    name: str
+    tp: int
+    gpu_ids: tuple[int, ...]
+    incarnation: int = 0
+    refuse: int = 0
+    posts: list[dict] = field(default_factory=list)
+
+    def request(self, op, body=None, *, method="POST", query=None, timeout_s):
+        assert op == "update_weights_from_tensor"
+        self.posts.append(body)
+        return NO if len(self.posts) == self.refuse else OK
+
+
+class Rig:
+    """Engines of one size, a kit that keeps copies of what is exported, a transport."""
+
+    def __init__(self, engines=1, tp=2, bucket_bytes=256, spare=0, seed=0):
+        self.world = World(seed=seed)
+        self.records = []
+        self.kit = TrainerKit(self.world, engines * tp + spare, lambda *record: self.records.append(record))
+        self.copies = {}
+        self.live = 0
+        self.kit.export = self.export
+        self.endpoints = [Scripted(f"e{i}", tp, tuple(range(i * tp, (i + 1) * tp))) for i in range(engines)]
+        self.transport = CheckpointEngineTransport(self.kit, bucket_bytes)
+        self.begin()
+
+    def begin(self):
+        self.engines = [Engine(e, e.gpu_ids, e.incarnation) for e in self.endpoints]
+        for e in self.endpoints:
+            e.posts.clear()
+
+    def export(self, gpu, named, consumers):
+        rig, key = self, f"payload {len(self.copies)}"
+        self.copies[key] = (gpu, consumers, [(name, tensor.copy()) for name, tensor in named])
+        self.live += 1
+
+        class Export:
+            payload = key
+
+            def release(self):
+                rig.live -= 1
+
+        return Export()
+
+    def refit(self, state, version="v1", seconds=60.0):
+        self.state = state
+        deadline = Deadline(Clock(self.world), seconds)
+        self.transport.connect(self.engines, deadline)
+        return self.transport.send(self.engines, deadline, state, version)
+
+    def arrived(self, endpoint, tp_rank):
+        return [item for post in endpoint.posts for item in self.copies[post["serialized_named_tensors"][tp_rank]][2]]
+
+
+class Clock:
+    def __init__(self, world):
+        self.world = world
+
+    def now(self):
+        return self.world.now
+
+    def sleep(self, seconds):
+        self.world.sleep(seconds)
+
+
+def tensor(dtype, shape, seed):
+    size = int(np.prod(shape, dtype=int)) * dtype.itemsize
+    return np.random.default_rng(seed).integers(0, 120, size, dtype=np.uint8).view(dtype).reshape(shape)
+
+
+SHAPES = st.one_of(
+    st.tuples(), st.tuples(st.integers(0, 40)), st.tuples(st.integers(1, 12), st.integers(1, 12)), st.just((300,))
+)
+STATES = st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), min_size=1, max_size=12).map(
+    lambda items: {f"t{i}": tensor(dtype, shape, i) for i, (dtype, shape) in enumerate(items)}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=STATES, tp=st.integers(1, 3), spare=st.integers(0, 1), bucket=st.sampled_from([64, 96, 256, 1024]))
+def test_any_layout_arrives_exactly_on_every_rank_in_order(state, tp, spare, bucket):
+    state = {name: t if t.ndim else t.reshape(1) for name, t in state.items()}
+    rig = Rig(tp=tp, spare=spare, bucket_bytes=bucket + bucket % 3)
+    rig.refit(state)
+    (endpoint,) = rig.endpoints
+    for tp_rank in range(tp):
+        came = rig.arrived(endpoint, tp_rank)
+        assert sorted(name for name, _ in came) == sorted(state)
+        for dtype in {t.dtype for t in state.values()}:
+            assert [n for n, t in came if t.dtype == dtype] == [n for n, t in state.items() if t.dtype == dtype]
+        for name, value in came:
+            assert value.shape == state[name].shape
+            assert value.tobytes() == state[name].tobytes()
+    for post in endpoint.posts:
+        assert len(post["serialized_named_tensors"]) == tp
+        about = [rig.copies[p] for p in post["serialized_named_tensors"]]
+        assert [gpu for gpu, _, _ in about] == list(range(tp))
+        assert [consumers for _, consumers, _ in about] == [(("e0", rank),) for rank in range(tp)]
+        assert len({tuple(n for n, _ in named) for _, _, named in about}) == 1
+        assert len({t.dtype for _, _, named in about for _, t in named}) == 1
+    labels = [post.get("weight_version") for post in endpoint.posts]
+    assert labels == [None] * (len(labels) - 1) + ["v1"]
+    assert rig.live == 0
+    rig.transport.close(rig.engines)
+    assert rig.kit.fabric.registered() == 0
+
+
+def plain(count=6, size=30):
+    return {f"t{i}": tensor(DTYPES[1], (size,), i) for i in range(count)}
+
+
+def test_agents_are_kept_as_long_as_the_same_incarnations_are_there():
+    rig = Rig()
+    rig.refit(plain())
+    agents = dict(rig.kit.fabric.agents)
+    rig.begin()
+    rig.refit(plain(), "v2")
+    assert rig.kit.fabric.agents == agents
+    rig.endpoints[0].incarnation = 1
+    rig.begin()
+    rig.refit(plain(), "v3")
+    assert all(rig.kit.fabric.agents[name] is not agents[name] for name in agents)
+    assert rig.endpoints[0].posts[-1]["weight_version"] == "v3"
+
+
+def test_a_refused_batch_ends_that_engine_and_no_other_and_the_next_refit_has_new_agents():
+    rig = Rig(engines=2)
+    rig.endpoints[1].refuse = 2
+    agents = dict(rig.kit.fabric.agents)
+    with pytest.raises(CallFailed, match="transfer failed on e1"):
+        rig.refit(plain(12))
+    assert rig.world.now < 1.0
+    assert [len(e.posts) > 2 for e in rig.endpoints] == [True, False]
+    assert [e.complete for e in rig.engines] == [True, False]
+    assert rig.engines[1].weights is Weights.TORN
+    assert (rig.live, rig.kit.fabric.registered()) == (0, 0)
+    rig.begin()
+    rig.endpoints[1].refuse = 0
+    rig.refit(plain(12))
+    assert all(agent is not agents.get(name) for name, agent in rig.kit.fabric.agents.items())
+    assert all(e.complete for e in rig.engines)
+
+
+def test_fewer_trainer_ranks_than_engine_ranks_are_refused_before_any_agent():
+    rig = Rig(engines=2)
+    rig.kit.ranks = 3
+    with pytest.raises(BadSetup, match="4 engine ranks need as many trainer ranks, and there are 3"):
+        rig.refit(plain())
+    assert rig.kit.fabric.agents == {}
+
+
+def test_a_backend_that_does_not_come_up_says_so_and_leaves_nothing():
+    rig = Rig()
+    rig.kit.fabric.env["UCX_TLS"] = "sm"
+    with pytest.raises(StreamFailed, match=r"connect: NIXL_ERR_BACKEND .*UCX_TLS=sm"):
+        rig.refit(plain())
+    assert rig.kit.fabric.registered() == 0
+    del rig.kit.fabric.env["UCX_TLS"]
+    rig.refit(plain())
+
+
+def test_a_transfer_that_nixl_refuses_ends_the_refit_in_its_words():
+    rig = Rig()
+    receiver = rig.transport._receiver
+
+    def smaller(e, tp_rank):
+        rig.transport.bucket_bytes = 128
+        try:
+            return receiver(e, tp_rank)
+        finally:
+            rig.transport.bucket_bytes = 256
+
+    rig.transport._receiver = smaller
+    with pytest.raises(Exception, match="NIXL_ERR_INVALID_PARAM") as error:
+        rig.refit(plain())
+    assert "length mismatch at index 0" in str(error.value.__notes__)
+    assert rig.world.now < 1.0
+
+
+@pytest.mark.parametrize("ranks", [{0, 1}, {1}], ids=["all", "one"])
+def test_streams_that_bring_nothing_are_an_error_and_no_version_is_told(ranks):
+    rig = Rig()
+    rig.kit.spoil = lambda rank, walk: (item for item in walk if rank not in ranks)
+    with pytest.raises((BadState, StreamsDiffer), match=r"brought no tensor at all|ended before t0"):
+        rig.refit(plain())
+    assert not any("weight_version" in post for post in rig.endpoints[0].posts)
+
+
+def test_all_ranks_may_lack_the_same_tensor_and_it_is_still_an_error_before_the_version():
+    rig = Rig()
+    rig.kit.spoil = lambda rank, walk: (item for item in walk if item[0] != "t3")
+    with pytest.raises(BadState, match="are not the state: t3 of 1"):
+        rig.refit(plain())
+    assert not any("weight_version" in post for post in rig.endpoints[0].posts)
+
+
+def test_a_trainer_rank_that_fails_is_heard_beside_the_engine():
+    rig = Rig()
+
+    def spoil(rank, walk):
+        for item in walk:
+            if rank == 1 and item[0] == "t4":
+                raise OSError("bad disk")
+            yield item
+
+    rig.kit.spoil = spoil
+    with pytest.raises(StreamFailed, match="will not come: OSError: bad disk"):
+        rig.refit(plain(), seconds=20.0)
+
+
+def test_an_engine_that_is_gone_ends_the_refit_by_its_deadline():
+    rig = Rig()
+    rig.endpoints[0].request = lambda *a, **k: rig.world.sleep(k["timeout_s"]) or Outcome(ending="timeout")
+    with pytest.raises(CallFailed, match="transfer failed on e0: timeout"):
+        rig.refit(plain(), seconds=20.0)
+    assert rig.world.now <= 20.0
+
+
+def test_devices_are_local():
+    assert local_index(5, (4, 5)) == 1
+    with pytest.raises(BadSetup, match="GPU 1 is not among those"):
+        local_index(1, (4, 5))
+    rig = Rig()
+    rig.endpoints[0].gpu_ids = (5, 4)
+    rig.begin()
+    rig.refit(plain())
+    post = rig.endpoints[0].posts[0]
+    assert [rig.copies[p][0] for p in post["serialized_named_tensors"]] == [5, 4]
+
+
+def test_a_bucket_too_small_for_an_element_is_refused():
+    with pytest.raises(StreamFailed, match="at least 64 bytes"):
+        Rig(bucket_bytes=32).refit(plain())
