@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.lanes.base import EngineHandle, EngineSpec
 from harness.lanes.fake import FakeLane
 from harness.results import Result, results_of
 from harness.runner import Runner
@@ -13,7 +15,16 @@ from harness.suites import Book, load_book
 from harness.units import units_of
 from real_runs.validation import NotGreen, Record
 
-LANE = "sglang-cpu"
+GPU_LANE = "sglang-gpu"
+
+
+class GpuFakeLane(FakeLane):
+    """Fakes of engines on GPUs: what `EngineConfig.device` says differs there."""
+
+    def engine(self, spec: EngineSpec, name: str = "e0") -> EngineHandle:
+        """A fresh fake engine with a GPU."""
+        options = tuple(sorted({"device": "cuda", **dict(spec.options)}.items()))
+        return super().engine(dataclasses.replace(spec, options=options), name)
 
 
 @dataclass(frozen=True)
@@ -35,12 +46,12 @@ def fake_results(record: Record, book: Book) -> list[Result]:
     settings = Settings(
         versions=(record.engine,), tp=record.tp, seed=record.seed, side=side_of(record.side), exploration="off"
     )
-    lane = FakeLane()
+    lane = GpuFakeLane() if record.lane == GPU_LANE else FakeLane()
     if record.engine not in lane.versions:
         raise NotGreen(f"{record.name}: there is no fake of {record.engine}")
     runner = Runner(settings, book, lane)
     try:
-        units = units_of(settings, book, LANE, record.tp)
+        units = units_of(settings, book, record.lane, record.tp)
         reports = [runner.execute(unit) for unit in units]
     finally:
         runner.close()

@@ -115,3 +115,19 @@ def rejudge(source: Source) -> None:
             typer.echo(f"  {word:<5} {' '.join(rules)}")
     if found.different:
         raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare(source: Source) -> None:
+    """The verdicts of a bundle beside those of the fake in the same scenarios. Exit code 1 when one differs."""
+    from real_runs.evidence.comparing import compare as beside
+    from real_runs.evidence.files import read_files
+
+    with _one_line():
+        found = beside(read_files(source))
+    typer.echo(f"{len(found.same)} rules have the verdict that they have on the fake")
+    for rule, why in found.different.items():
+        typer.echo(f"✗ {rule}: {why}")
+    typer.echo(f"  {len(found.unsupported)} unsupported on the real lane, {len(found.new)} newer than the bundle")
+    if found.different:
+        raise typer.Exit(1)

@@ -1,0 +1,38 @@
+"""Every committed bundle is the one that was made, and today's rules and today's fake say of it what was said then."""
+
+from pathlib import Path
+
+import pytest
+
+import real_runs
+from harness.suites import load_book
+from real_runs.evidence.checking import problems
+from real_runs.evidence.comparing import compare
+from real_runs.evidence.files import bundle_id, read_files
+from real_runs.evidence.manifest import read_manifest
+from real_runs.evidence.rejudging import rejudge
+
+FOLDER = Path(real_runs.__file__).parent / "bundles"
+IDS = dict(reversed(line.split()) for line in (FOLDER / "IDS").read_text().splitlines())
+
+
+def test_every_bundle_has_its_id():
+    assert {path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz")} == set(IDS)
+
+
+@pytest.mark.parametrize("name", sorted(IDS))
+def test_it_is_whole_and_judged_again_as_it_was(name):
+    files = read_files(FOLDER / f"{name}.tar.xz")
+
+    assert bundle_id(files) == IDS[name]
+    assert problems(files) == []
+    assert read_manifest(files).revision
+    assert rejudge(files).different == {}
+
+
+@pytest.mark.parametrize("name", sorted(IDS))
+def test_the_fake_has_its_verdicts(name):
+    found = compare(read_files(FOLDER / f"{name}.tar.xz"), load_book())
+
+    assert found.different == {}
+    assert len(found.same) > 30
