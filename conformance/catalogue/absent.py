@@ -29,7 +29,6 @@ DEFECTS: dict[str, str] = {
     **_all("D57 D58", NO_PART, "driver and worker modules", 6),
     **_all("D60 D61 D62", NO_PART, "Ray actors", 6),
     **_all("D66", EQUAL, "a round of the aligner gives something out or ends it; a property with a time limit says so"),
-    **_all("D68 D69 D70", NO_PART, "guards of the checkpoint-engine transport's own set-up", 4),
     **_all("D71 D74 D75 D76 D79", PACKAGING, "schemas, scripts and environments"),
     **_all("D81 D82 D83 D84 D85 D86 D87 D88 D89 D90 D91 D92 D93 D94 D95", NO_PART, "a monitor and recovery", 6),
     **_all("D96 D97 D98 D99 D100 D101 D103 D104 D105 D106", NO_PART, "quantised refits", 4),

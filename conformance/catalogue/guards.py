@@ -19,7 +19,7 @@ MUTANTS = (
     mutant(
         "guards-are-not-asked",
         "GUARD-1",
-        f"{REFIT}, D24",
+        f"{REFIT}, D24, D68, D69",
         "what cannot work is found out at the first refit",
         Drop("for guard in GUARDS: ..."),
         target=SETUP,
@@ -52,7 +52,7 @@ MUTANTS = (
     mutant(
         "missing-keys-are-none",
         "GUARD-3",
-        REFIT,
+        f"{REFIT}, D70",
         "a key that is not there counts as the usual value",
         Drop("if missing: ..."),
         Insert('setup = {"kv_scales": None, "expert_parallel_size": 1, **setup}', before="unknown = ANY"),

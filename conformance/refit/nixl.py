@@ -55,7 +55,7 @@ def two_refits_through_receivers(bench: Bench) -> None:
         restart_dead(bench, handles)
 
 
-@scenarios.add("IPC-72", "IPC-75", "VERIF-1", relation=AGENTS, lanes=["fake"])
+@scenarios.add("IPC-72", "IPC-75", "VERIF-1", relation=AGENTS, lanes=["fake", "http"])
 def an_engine_comes_back(bench: Bench) -> None:
     """Restarted between two refits: its receivers went with it."""
     handles = _prepare(bench)
@@ -124,7 +124,7 @@ def no_network_transport(bench: Bench) -> None:
     question(bench, handles, "fresh-1")
 
 
-@scenarios.add("NAME-1", "NAME-74", "RANK-4", "RANK-71", "IPC-71", relation=AGENTS, lanes=["fake"])
+@scenarios.add("NAME-1", "NAME-74", "RANK-4", "RANK-71", "IPC-71", relation=AGENTS, lanes=["fake", "http"])
 def mixed_dtypes_and_a_rank_without_a_receiver(bench: Bench) -> None:
     """Norms in float32 among bfloat16, then all in float32, from one trainer rank more than the engine has."""
     bench.transport = "checkpoint-engine"
