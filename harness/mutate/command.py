@@ -250,4 +250,6 @@ def _wrong(outcome: Outcome) -> Iterator[bool]:
 
 
 def _say(text: str) -> None:
-    print(text)  # noqa: T201
+    from harness.console import Printer
+
+    Printer(soft_wrap=True).print(text, markup=False)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import sys
-import tempfile
 import unittest
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from harness.lanes.run_folder import RunFolder, sweep
 from harness.mutate.budget import BudgetSpent
 from harness.mutate.checks import Check, Finding, one_line
 from harness.mutate.source import TargetError
@@ -29,6 +28,7 @@ except ImportError:
 
 T = TypeVar("T")
 HOT_EXAMPLES = 5
+SCRATCH = "refitcheck-mutate-"
 # Without what prints reports, runs tests elsewhere, in another order or many times, or writes into the folder.
 _WITHOUT = ("cacheprovider", "terminal", "randomly", "xdist", "benchmark")
 _OPTIONS = ("-s", *(option for name in _WITHOUT for option in ("-p", f"no:{name}")))
@@ -217,7 +217,8 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
     if hot:
         hot_profile()
     got: list[T] = []
-    scratch = Path(tempfile.mkdtemp(prefix="refitcheck-mutate-"))
+    sweep(SCRATCH)
+    scratch = RunFolder(SCRATCH)
 
     class Loop:
         error: BaseException | None = None
@@ -236,7 +237,7 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
                 hasten(session.items)
             try:
                 with contextlib.redirect_stderr(real):
-                    got.append(use(PytestChecks(session, scratch)))
+                    got.append(use(PytestChecks(session, scratch.path)))
             except BaseException as error:
                 self.error = error
             return True
@@ -246,7 +247,7 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
         with contextlib.redirect_stderr(said):
             code = pytest.main([*_OPTIONS, *args], plugins=[loop])
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
     if loop.error is not None:
         raise loop.error
     if loop.broken:

@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.mutate.report import pages, stryker
 from harness.mutate.session import Outcome
+from harness.whole_files import write_whole
 
 JSON, PAGE, MATRIX = "mutation.json", "mutation.html", "matrix.html"
 
@@ -18,9 +19,9 @@ def write(outcome: Outcome, folder: Path, *, rules: Mapping[str, str], title: st
     report = stryker.report(outcome)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / JSON).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
-        (folder / PAGE).write_text(pages.mutation(report, title), encoding="utf-8")
-        (folder / MATRIX).write_text(pages.matrix(outcome, rules, title), encoding="utf-8")
+        write_whole(folder / JSON, json.dumps(report, indent=1, ensure_ascii=False).encode())
+        write_whole(folder / PAGE, pages.mutation(report, title).encode())
+        write_whole(folder / MATRIX, pages.matrix(outcome, rules, title).encode())
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror or error}") from error
     return [folder / JSON, folder / PAGE, folder / MATRIX]
