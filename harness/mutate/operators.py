@@ -185,17 +185,17 @@ STATEMENTS: tuple[Callable[[Block], Iterator[Change]], ...] = (
 NAMES: tuple[str, ...] = (*(f.__name__.replace("_", "-") for f in STATEMENTS), *expressions.NAMES)
 
 
-def changes(function: Function) -> Iterator[tuple[Change, str]]:
-    """Every change of one function, with the name of what it is in below the function's own."""
+def changes(function: Function) -> Iterator[tuple[Change, str, ast.stmt | None]]:
+    """Every change of one function, with the name of what it is in below the function's own, and its statement."""
     for block, inside in blocks(function.node):
         for operator in STATEMENTS:
             for change in operator(block):
-                yield change, inside
+                yield change, inside, None
         for i, stmt in enumerate(block.body):
             if i == 0 and _is_docstring(block.holder, stmt):
                 continue
             for change in expressions.changes(stmt):
-                yield change, inside
+                yield change, inside, stmt
 
 
 def _is_docstring(holder: Any, stmt: ast.stmt) -> bool:
@@ -211,12 +211,12 @@ def sites(source: Source, only: frozenset[str] = frozenset()) -> Iterator[Site]:
     for function in source.functions:
         seen: Counter[tuple[str, str, int, int]] = Counter()
         found: list[Site] = []
-        for change, inside in changes(function):
+        for change, inside, stmt in changes(function):
             if only and change.op not in only:
                 continue
             first: Any = change.first
             qualname = function.qualname + inside
             key = (change.op, qualname, first.lineno, first.col_offset)
-            found.append(Site(change, source, function, qualname, seen[key]))
+            found.append(Site(change, source, function, qualname, seen[key], stmt))
             seen[key] += 1
         yield from sorted(found, key=lambda s: (s.line, s.column))

@@ -42,6 +42,8 @@ class Site:
     function: Function
     qualname: str
     n: int
+    stmt: Any = None
+    """The statement whose expression it changes; None where it changes whole statements."""
 
     kind = "generic"
 
@@ -74,7 +76,10 @@ class Site:
 
     @property
     def lines(self) -> range:
-        """The lines that tell whether a test runs through here."""
+        """The lines that tell whether a test runs through here: of an expression, those of its whole statement."""
+        if self.stmt is not None:
+            end = self.stmt.body[0].lineno if getattr(self.stmt, "body", None) else self.stmt.end_lineno + 1
+            return range(self.stmt.lineno, max(end, self.stmt.lineno + 1))
         return range(self.line, int(self.change.last.end_lineno or self.line) + 1)  # type: ignore[attr-defined]
 
     def apply(self, target: str, live: Any) -> Undo:

@@ -142,7 +142,7 @@ def compile_function(source: Source, function: Function, node: FunctionNode, fre
     code: CodeType = compile(module, str(source.path), "exec", flags=source.flags, dont_inherit=True)
     for name in (*function.classes, node.name):
         code = next(c for c in _codes(code) if c.co_name == name)
-    return code.replace(co_firstlineno=function.line)
+    return code
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -175,7 +175,9 @@ class Live:
 
     def objects(self, function: Function) -> list[FunctionType]:
         """The live function objects made from `function`; empty when it was defined and thrown away."""
-        return self._found.get((function.module, function.node.name, function.line), [])
+        name = function.node.name
+        lines = (function.line, function.node.lineno)  # as Python compiled it, and as `compile_function` does
+        return next((f for line in lines if (f := self._found.get((function.module, name, line)))), [])
 
     def install(self, source: Source, function: Function, node: FunctionNode) -> list[tuple[FunctionType, CodeType]]:
         """Swap the code of `node` into every live object, and say what each had before; empty when there is none."""

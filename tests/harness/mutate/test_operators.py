@@ -158,3 +158,28 @@ def test_every_mutant_of_real_code_compiles_and_differs(module):
 def test_only_the_named_operators(tmp_path):
     source = source_of(tmp_path, ENGINE)
     assert {s.op for s in operators.sites(source, frozenset({"swallow"}))} == {"swallow"}
+
+
+def test_an_expression_is_reached_by_the_lines_of_its_statement(tmp_path):
+    found = sites_of(
+        tmp_path,
+        """
+        def f(x):
+            if (
+                x
+                > 1
+            ):
+                return {
+                    "a": 1,
+                    "b": 2,
+                }
+        """,
+        "constant",
+    )
+    assert [(s.line, s.lines) for s in found] == [
+        (5, range(3, 7)),
+        (8, range(7, 11)),
+        (8, range(7, 11)),
+        (9, range(7, 11)),
+        (9, range(7, 11)),
+    ]

@@ -147,3 +147,26 @@ def test_a_target_without_python_source_is_refused():
 def test_a_package_stands_for_all_its_modules():
     assert source.submodules("json") == ["json.decoder", "json.encoder", "json.scanner", "json.tool"]
     assert source.submodules("json.decoder") == ["json.decoder"]
+
+
+def test_the_lines_of_a_decorated_function_stay_where_they_are(tmp_path, monkeypatch):
+    module, program = live(
+        tmp_path,
+        """
+        import functools
+
+        class Box:
+            @property
+            @functools.cache
+            def size(self):
+                return 1 / self.none
+        """,
+        monkeypatch,
+    )
+    box = module.Box()
+    for none in (0, 0):
+        box.none = none
+        with pytest.raises(ZeroDivisionError) as caught:
+            _ = box.size
+        assert caught.traceback[-1].lineno + 1 == 8
+    assert not program.dead
