@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
 
@@ -16,21 +17,19 @@ class Spares:
 
     def __init__(self, make: Callable[[ServerSpec], Server], count: int) -> None:
         self._make, self._count = make, count
-        self._ahead: dict[ServerSpec, list[_Start]] = {}
-        self._seen: set[ServerSpec] = set()
+        self._ahead: dict[ServerSpec, set[_Start]] = {}
+        self._over: dict[ServerSpec, queue.SimpleQueue[_Start]] = {}
 
     def take(self, spec: ServerSpec) -> Server | None:
-        """One that serves, waited for; None where none are kept ahead. ServerError of a start that failed."""
-        known = spec in self._seen or not self._seen
-        self._seen.add(spec)
+        """The first that serves, waited for; None where none are kept ahead. ServerError of a start that failed."""
+        known = spec in self._ahead or not self._ahead
+        ahead, over = self._ahead.setdefault(spec, set()), self._over.setdefault(spec, queue.SimpleQueue())
         if self._count == 0 or not known:
             return None
-        ahead = self._ahead.setdefault(spec, [])
-        wanted = self._count + 1 if not ahead else self._count
-        ahead += [_Start(self._make(spec)) for _ in range(wanted - len(ahead))]
-        started = min(ahead, key=lambda start: not start.done)
+        while len(ahead) <= self._count:
+            ahead.add(_Start(self._make(spec), over))
+        started = over.get()
         ahead.remove(started)
-        ahead.append(_Start(self._make(spec)))
         return started.result()
 
     def close(self) -> None:
@@ -38,31 +37,28 @@ class Spares:
         for ahead in self._ahead.values():
             for start in ahead:
                 start.end()
-        self._ahead.clear()
+            ahead.clear()
 
 
 class _Start:
-    """One start, in a thread of its own."""
+    """One start, in a thread of its own; put into `over` at its end."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._error: ServerError | None = None
+    def __init__(self, server: Server, over: queue.SimpleQueue[_Start]) -> None:
+        self._server, self._over = server, over
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
         try:
             self._server.start()
-        except ServerError as error:
+        except (ServerError, OSError) as error:
             self._error = error
-
-    @property
-    def done(self) -> bool:
-        """Whether it serves, or failed."""
-        return not self._thread.is_alive()
+        finally:
+            self._over.put(self)
 
     def result(self) -> Server:
-        self._thread.join()
+        """The server, or what its start raised."""
         if self._error is not None:
             raise self._error
         return self._server

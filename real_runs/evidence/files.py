@@ -125,15 +125,19 @@ def _from_archive(path: Path) -> dict[str, bytes]:
     out: dict[str, bytes] = {}
     budget = _Budget(path)
     try:
-        with path.open("rb") as packed, tarfile.open(fileobj=BoundedXz(packed, path), mode="r|") as archive:
-            for member in archive:
-                if not member.isreg() or member.issparse():
-                    raise BadBundle(f"{path}: {quoted(member.name, 80)} is no plain file")
-                budget.take(member.name, member.size)
-                content = archive.extractfile(member)
-                out[member.name] = content.read() if content else b""
-                if len(out[member.name]) != member.size:
-                    raise BadBundle(f"{path}: {member.name} is cut off")
+        with path.open("rb") as packed:
+            content = BoundedXz(packed, path)
+            with tarfile.open(fileobj=content, mode="r|") as archive:
+                for member in archive:
+                    if not member.isreg() or member.issparse():
+                        raise BadBundle(f"{path}: {quoted(member.name, 80)} is no plain file")
+                    budget.take(member.name, member.size)
+                    file = archive.extractfile(member)
+                    out[member.name] = file.read() if file else b""
+                    if len(out[member.name]) != member.size:
+                        raise BadBundle(f"{path}: {member.name} is cut off")
+            while content.read(65536):  # tar ends before its padding: only the end of the stream has its check sum
+                pass
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError, RecursionError) as error:
         raise BadBundle(f"{path}: not a whole .tar.xz ({quoted(error, 100)})") from None
     return out

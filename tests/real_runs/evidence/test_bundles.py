@@ -30,7 +30,24 @@ def test_it_is_whole_and_judged_again_as_it_was(name):
     assert rejudge(files).different == {}
 
 
-@pytest.mark.parametrize("name", sorted(IDS))
+PLANTED = {
+    "no-session": {"SESS-1", "SESS-3"},
+    "payloads-reversed": {"RANK-1"},
+    "one-payload-for-all": {"RANK-1", "RANK-2"},
+    "no-flush": {"CACHE-4"},
+    "released-at-once": {"IPC-2"},
+    "one-norm-left-out": {"NAME-71", "RANK-1", "VER-4", "VERIF-1"},
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_defect_was_seen_on_the_gpu(plant):
+    found = rejudge(read_files(FOLDER / f"planted-{plant}.tar.xz"))
+
+    assert {result.rule.id for result in found.results if result.status == "violated"} == PLANTED[plant]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in IDS if not name.startswith("planted-")))
 def test_the_fake_has_its_verdicts(name):
     found = compare(read_files(FOLDER / f"{name}.tar.xz"), load_book())
 
