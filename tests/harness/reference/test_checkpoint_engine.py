@@ -357,3 +357,111 @@ def test_devices_are_local():
 def test_a_bucket_too_small_for_an_element_is_refused():
     with pytest.raises(StreamFailed, match="at least 64 bytes"):
         Rig(bucket_bytes=32).refit(plain())
+
+
+def test_refits_over_the_same_agents_do_not_meet_what_the_last_one_left():
+    rig = Rig()
+    for number in range(4):
+        rig.begin()
+        state = {f"t{i}": tensor(DTYPES[1], (40 + i,), 100 * number + i) for i in range(20)}
+        rig.refit(state, f"v{number}")
+        for tp_rank in (0, 1):
+            came = rig.arrived(rig.endpoints[0], tp_rank)
+            assert [(name, value.tobytes()) for name, value in came] == [(n, t.tobytes()) for n, t in state.items()]
+        assert all(agent.get_new_notifs() == {} for agent in rig.kit.fabric.agents.values())
+
+
+def test_what_a_receiver_gives_out_as_views_is_noted_and_what_it_copied_is_not():
+    rig = Rig(tp=1)
+    state = {
+        "small": tensor(DTYPES[0], (100,), 1),
+        "large": tensor(DTYPES[0], (300,), 2),
+        "end": tensor(DTYPES[0], (9,), 3),
+    }
+    rig.refit(state)
+    notes = [data for name, _, data in rig.records if name == "batch"]
+    assert [(n["bucket"], n["names"]) for n in notes] == [(0, ["small"]), (1, ["end"])]
+    assert {(n["engine"], n["incarnation"], n["tp_rank"], n["agent"]) for n in notes} == {("e0", 0, 0, "e0-0")}
+    receiver = next(data for name, _, data in rig.records if name == "receiver")
+    assert receiver == {"engine": "e0", "incarnation": 0, "tp_rank": 0, "device": 0, "sees": [0]}
+
+
+def test_buffers_take_turns():
+    rig = Rig(tp=1)
+    rig.refit(plain(20))
+    regions = [data["regions"] for name, _, data in rig.records if name == "nixl_transfer"]
+    assert regions[:4] == [[2], [1], [2], [1]]
+
+
+def test_a_rank_that_never_comes_ends_the_refit_by_its_deadline_and_the_error_names_the_wait():
+    rig = Rig()
+
+    def spoil(rank, walk):
+        if rank == 1:
+            rig.world.sleep(1000.0)
+        return walk
+
+    rig.kit.spoil = spoil
+    with pytest.raises(
+        StreamFailed, match=r"a bucket of trainer-0 will not come: MeetTimeout: .* ranks \[1\] did not come"
+    ):
+        rig.refit(plain(), seconds=20.0)
+    assert rig.world.now <= 20.0
+
+
+def test_a_stream_that_ends_within_a_tensor_is_an_error():
+    rig = Rig(tp=1)
+    rig.transport.connect(rig.engines, Deadline(Clock(rig.world), 10.0))
+    sender, receiver = rig.transport.senders[0], rig.transport.receivers["e0"][0]
+    descs = sender.agent.get_serialized_descs(sender.agent.get_xfer_descs([sender.buffers[0]])).hex()
+    half = {"name": "t", "dtype": "uint8", "shape": [4], "of": 4, "offset": 0, "size": 2, "start": 0}
+    sender.tell(bucket=0, chunks=[half], last=True, descs=descs)
+    assert receiver.news()
+    with pytest.raises(StreamFailed, match="the stream of trainer-0 ended within t"):
+        receiver.take()
+
+
+def test_a_side_forgets_its_peer_and_its_memory_and_may_be_closed_when_its_process_is_gone():
+    rig = Rig(tp=1)
+    rig.transport.connect(rig.engines, Deadline(Clock(rig.world), 10.0))
+    sender, receiver = rig.transport.senders[0], rig.transport.receivers["e0"][0]
+    sender.close()
+    with pytest.raises(Exception, match="NIXL_ERR_NOT_FOUND"):
+        sender.tell(stop="x")
+    rig.endpoints[0].incarnation = 1
+    receiver.stop("x")
+    receiver.close()
+    assert receiver.news()
+    with pytest.raises(Exception, match=r"e0\.0 is gone"):
+        receiver.take()
+
+
+def test_a_trainer_process_that_is_gone_is_waited_for_until_the_deadline_and_the_error_names_the_wait():
+    rig = Rig(tp=1)
+    rig.transport.connect(rig.engines, Deadline(Clock(rig.world), 10.0))
+    rig.transport.senders[0].send = lambda stream, wait: None
+    with pytest.raises(StreamFailed, match="transfer: e0: a bucket for tp rank 0 did not come in time"):
+        rig.refit(plain(), seconds=20.0)
+    assert 10.0 < rig.world.now <= 20.0
+
+
+def test_connecting_says_whether_it_made_anything_and_leaves_nothing_of_before():
+    rig = Rig(engines=2)
+    deadline = Deadline(Clock(rig.world), 10.0)
+    assert rig.transport.world_size(rig.engines) == 8
+    assert rig.transport.connect(rig.engines, deadline) is True
+    assert rig.transport.connect(rig.engines, deadline) is False
+    assert rig.kit.fabric.registered() == 16
+    assert rig.transport.connect(rig.engines[:1], deadline) is True
+    assert rig.kit.fabric.registered() == 8
+    assert sorted(rig.transport.receivers) == ["e0"]
+
+
+def test_connecting_that_fails_half_way_leaves_nothing():
+    rig = Rig(engines=2)
+    agent = rig.kit.fabric.agent
+    rig.kit.fabric.agent = lambda name, host: agent(name, host) if name != "trainer-2" else 1 / 0
+    with pytest.raises(StreamFailed, match="connect: division by zero"):
+        rig.transport.connect(rig.engines, Deadline(Clock(rig.world), 10.0))
+    assert rig.kit.fabric.registered() == 0
+    assert (rig.transport.senders, rig.transport.receivers) == ({}, {})
