@@ -190,3 +190,26 @@ def records(
             f"{record.date}  {record.lane} {record.engine} tp {record.tp}  "
             f"held {held}  unsupported {len(record.unsupported)}  {record.seconds:.0f} s  {same}"
         )
+
+
+@real_app.command("speed")
+def speed(
+    version: Annotated[str, typer.Option(help="The SGLang version that PYTHON has.")] = "0.5.23",
+    python: Annotated[Path | None, typer.Option(help="The interpreter that has SGLang (default: this one).")] = None,
+    site: Annotated[str, typer.Option(help="A folder of packages for it.")] = "",
+    layers: Annotated[list[int] | None, typer.Option(min=1, help="Layers of the model (repeatable).")] = None,
+    bucket: Annotated[list[int] | None, typer.Option(min=1, help="MiB of a bucket (repeatable).")] = None,
+) -> None:
+    """Time refits of a real engine on GPU 0 over CUDA IPC, beside a plain copy of the same bytes."""
+    import tempfile
+
+    from real_runs.sglang_gpu import gpu_server
+    from real_runs.speed import measure, write_config
+
+    for count in layers or [2, 16]:
+        with _one_line(), tempfile.TemporaryDirectory(prefix="refitcheck-speed-") as name:
+            folder = Path(name)
+            env, spec = gpu_server(version, python, site, write_config(folder / "model", count))
+            sizes = [size << 20 for size in bucket or [64, 512, 2048]]
+            for found in measure(env, spec, folder / "server", count, sizes):
+                typer.echo(found.line)

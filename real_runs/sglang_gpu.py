@@ -149,3 +149,15 @@ def _numbers(name: str, text: Any) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts):
         raise UsageError(f"--lane-option {name}={text}: not numbers")
     return tuple(int(part) for part in parts)
+
+
+def gpu_server(
+    version: str, python: Path | None, site: str, model: Path
+) -> tuple[environments.SglangEnv, GpuServerSpec]:
+    """A server on GPU 0 for a model without weights, and what runs it. EnvUsage with all that the machine lacks."""
+    machine = Machine(python or Path(sys.executable), site, version)
+    missing = [finding.line for finding in preflight(machine) if not finding.ok]
+    if missing:
+        raise environments.EnvUsage("; ".join(missing))
+    spec = GpuServerSpec(version, model, extra=("--load-format", "dummy", "--mem-fraction-static", "0.5"), site=site)
+    return environments.SglangEnv(version, machine.python, Path(site or machine.python.parent), given=True), spec

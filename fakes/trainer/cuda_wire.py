@@ -18,15 +18,14 @@ _REBUILD = Global("sglang.srt.utils.patch_torch", "_rebuild_cuda_tensor_modified
 
 
 class CudaStorage:
-    """A storage of torch's on one GPU; its owner keeps it until the engine has answered.
+    """A contiguous torch tensor on GPU `device` (as this process numbers them), whose whole storage is shared.
 
-    data: uint8, any length. `device` is the GPU's number in this process.
+    Its owner keeps it until the engine has answered.
     """
 
-    def __init__(self, data: np.ndarray, device: int) -> None:
+    def __init__(self, data: Any, device: int) -> None:
         torch = _torch()
-        # The copy from pageable memory is complete when `to` returns, so no engine can open what is half written.
-        self._data: Any = torch.from_numpy(np.array(data, dtype=np.uint8)).to(f"cuda:{device}")
+        self._data: Any = data
         shared = self._data.untyped_storage()._share_cuda_()
         _, self._handle, self._size, self._offset, self._counter, self._counter_at, self._event, self._sync = shared
         self._uuid = str(torch.cuda.get_device_properties(device).uuid)
@@ -65,7 +64,8 @@ def cuda_share(device: int) -> Share:
     """Puts bytes (uint8) on GPU `device`; RuntimeError of torch's where there is none."""
 
     def share(data: np.ndarray) -> Shared:
-        return CudaStorage(data, device)
+        # The copy from pageable memory is complete when `to` returns, so no engine can open what is half written.
+        return CudaStorage(_torch().from_numpy(np.array(data, dtype=np.uint8)).to(f"cuda:{device}"), device)
 
     return share
 

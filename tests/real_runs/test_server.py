@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -172,3 +173,39 @@ def test_two_servers_stand_side_by_side(stub_env, tmp_path):
     finally:
         for one in servers:
             one.stop()
+
+
+def test_a_server_goes_on_as_what_another_has_started(server, stub_env, tmp_path):
+    server.start()
+    old = server.client
+    spare = Server(stub_env, server.spec, tmp_path / "spare")
+    spare.start()
+    port = spare.client.port
+    server.adopt(spare)
+
+    assert (server.incarnation, server.client.port, server.alive) == (2, port, True)
+    assert server.client.request("GET", "x", timeout_s=10).status == 200
+    assert old.request("GET", "x", timeout_s=10).ending == "refused"
+    assert not spare.alive
+    assert server.log_path == spare.log_path
+    spare.stop()
+    assert server.alive
+
+
+def test_a_start_that_is_given_up_fails_soon(server, monkeypatch):
+    monkeypatch.setenv("STUB_MODE", "silent")
+    raised = []
+
+    def start():
+        try:
+            server.start()
+        except ServerError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    while thread.is_alive():
+        server.give_up()
+        thread.join(0.05)
+    assert len(raised) == 1
+    assert not server.alive
