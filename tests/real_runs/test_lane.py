@@ -1,120 +1,22 @@
 """The lane's own logic: reuse, cleaning, the oracle, options; servers are scripted here."""
 
-import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from fakes.outcome import Outcome
-from fakes.trace import Complete, Invoke, TraceWriter
-from harness.errors import HarnessError, Unsupported, UsageError
+from fakes.trace import Complete, Invoke
+from harness.errors import HarnessError, Unsupported
 from harness.faults import parse_fault
-from harness.gate import FaultGate
 from harness.lanes.base import EngineSpec, Expected
-from real_runs import pool as pool_module
 from real_runs import sglang_cpu
 from real_runs.client import HttpClient
-from real_runs.env import EnvError, EnvUsage
-from real_runs.expectations import Expectations
-from real_runs.models import TinyModel
-from real_runs.server import ServerError
 from real_runs.sglang_cpu import SglangCpuLane
-
-
-class ScriptedServer:
-    """A server whose client answers from a little state of its own."""
-
-    made: ClassVar[list] = []
-    broken_start = False
-
-    def __init__(self, env, spec, folder, progress):
-        self.env, self.spec, self.folder = env, spec, folder
-        self.starts, self.alive, self.stale, self.log_path = 0, False, False, folder / "log"
-        self.asked = []
-        ScriptedServer.made.append(self)
-
-    @property
-    def client(self):
-        return self
-
-    host, port = "127.0.0.1", 1
-
-    def start(self):
-        if ScriptedServer.broken_start:
-            raise ServerError("it does not start")
-        self.starts += 1
-        self.alive = True
-        self.stale = False
-
-    def stop(self):
-        self.alive = False
-
-    def request(self, method, op, body=None, **options):
-        self.asked.append((op, options.get("bearer")))
-        if not self.alive:
-            return Outcome(ending="refused")
-        if op == "generate":
-            tokens = [9, 9] if self.stale else [1, 2]
-            logprobs = [[-0.5, token, None] for token in tokens]
-            return reply({"output_ids": tokens, "meta_info": {"output_token_logprobs": logprobs}})
-        return reply({"success": True, "model_path": str(self.spec.model)})
-
-    def exchange(self, method, op, body=None, **options):
-        server = self
-
-        class Exchange:
-            cancelled = False
-
-            def run(self):
-                return server.request(method, op, body, **options)
-
-            def cancel(self):
-                pass
-
-        return Exchange()
-
-
-def reply(body):
-    return Outcome(ending="reply", status=200, body=body)
-
-
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch, tmp_path):
-    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path))
-    monkeypatch.setattr(pool_module, "Server", ScriptedServer)
-    monkeypatch.setattr(sglang_cpu.environments, "make", lambda version, **options: version)
-    monkeypatch.setattr("real_runs.engine.SETTLE_S", 0.0)
-    monkeypatch.setattr(sglang_cpu.questions, "kept", lambda spec: [])
-    monkeypatch.setattr("real_runs.cleaning.TorchPayloads", FreePayloads)
-    ScriptedServer.made, ScriptedServer.broken_start = [], False
-
-
-class FreePayloads:
-    def many(self, named, load_format="flattened_bucket"):
-        return ["payload"] * len(named)
-
-    def release(self):
-        pass
-
-
-@pytest.fixture
-def lane():
-    made = SglangCpuLane({"quiet": "1"})
-    yield made
-    made.close()
-
-
-def begun(lane):
-    writer = TraceWriter()
-    lane.begin(FaultGate(writer, lane.now), 0)
-    return writer
-
-
-SPEC = EngineSpec("0.5.23")
+from tests.real_runs.scripted_lane import SPEC, ScriptedServer, begun
+from tests.real_runs.scripted_lane import lane_fixture as lane_fixture  # fixtures are found by name
+from tests.real_runs.scripted_lane import scripted_fixture as scripted_fixture
 
 
 def test_a_server_is_reused_by_the_next_scenario(lane):
@@ -356,117 +258,6 @@ def listening(body):
     finally:
         server.shutdown()
         server.server_close()
-
-
-def test_a_wrong_lane_option_is_a_usage_error():
-    with pytest.raises(UsageError, match="lane sglang-cpu has no option speed"):
-        SglangCpuLane({"speed": "1"})
-
-
-def test_a_server_that_does_not_start_is_a_harness_error(lane):
-    ScriptedServer.broken_start = True
-    begun(lane)
-
-    with pytest.raises(HarnessError, match="it does not start"):
-        lane.engine(SPEC)
-
-
-def test_an_environment_that_cannot_be_made_is_a_harness_error(lane, monkeypatch):
-    def fail(version, **options):
-        raise EnvError("no network")
-
-    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
-    begun(lane)
-    with pytest.raises(HarnessError, match="no network"):
-        lane.engine(SPEC)
-
-
-def test_what_the_caller_can_mend_ends_the_run(lane, monkeypatch):
-    def fail(version, **options):
-        raise EnvUsage("the disk is full")
-
-    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
-    begun(lane)
-    with pytest.raises(UsageError, match="the disk is full"):
-        lane.engine(SPEC)
-
-
-def test_an_environment_that_cannot_be_made_is_not_tried_for_every_scenario(lane, monkeypatch):
-    tried = []
-
-    def fail(version, **options):
-        tried.append(version)
-        raise EnvError("no network")
-
-    monkeypatch.setattr(sglang_cpu.environments, "make", fail)
-    for _ in range(3):
-        begun(lane)
-        with pytest.raises(HarnessError, match="no network"):
-            lane.engine(SPEC)
-        lane.finish()
-    assert len(tried) == 1
-
-
-def test_a_server_that_never_starts_is_given_up(lane, monkeypatch):
-    started = []
-    monkeypatch.setattr(ScriptedServer, "start", lambda self: started.append(1) or fail_to_start())
-    for _ in range(4):
-        begun(lane)
-        with pytest.raises(HarnessError, match="it does not start"):
-            lane.engine(SPEC)
-        lane.finish()
-    assert len(started) == sglang_cpu.TRIES
-
-
-def fail_to_start():
-    raise ServerError("it does not start")
-
-
-def test_a_server_that_starts_at_the_second_try_is_not_given_up(lane):
-    for broken in (True, False, True, False):
-        ScriptedServer.broken_start = broken
-        begun(lane)
-        if broken:
-            with pytest.raises(HarnessError, match="it does not start"):
-                lane.engine(SPEC)
-        else:
-            lane.engine(SPEC).kill()
-        lane.finish()
-
-
-def test_a_cache_that_cannot_be_written_is_a_usage_error(lane, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path / "file"))
-    begun(lane)
-    with pytest.raises(UsageError, match=r"file.*set REFITCHECK_CACHE to another folder"):
-        lane.engine(SPEC)
-
-
-def test_an_engine_between_scenarios_is_a_harness_error(lane):
-    with pytest.raises(HarnessError, match="between scenarios"):
-        lane.engine(SPEC)
-
-
-def test_two_runs_keep_each_others_expectations(tmp_path):
-    model = TinyModel()
-    one, other = (Expectations("k", model, lambda s, p, n: Expected((s, *p)), tmp_path) for _ in range(2))
-    one.get(1, [5], 2)
-    other.get(2, [6], 2)
-    one.save()
-    other.save()
-
-    (path,) = tmp_path.glob("*.json")
-    assert len(json.loads(path.read_text())) == 2
-
-
-def test_a_broken_file_of_expectations_is_no_expectation(tmp_path):
-    made = Expectations("k", TinyModel(), lambda s, p, n: Expected((7,)), tmp_path)
-    made.get(1, [5], 1)
-    made.save()
-    (path,) = tmp_path.glob("*.json")
-    path.write_text("{")
-
-    assert Expectations("k", TinyModel(), lambda s, p, n: Expected((8,)), tmp_path).get(1, [5], 1) == Expected((8,))
 
 
 def test_the_client_type_is_what_links_use():
