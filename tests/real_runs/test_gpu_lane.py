@@ -18,7 +18,7 @@ from real_runs import pool as pool_module
 from real_runs import sglang_cpu, sglang_gpu
 from real_runs.preflight import Finding
 from real_runs.sglang_gpu import SglangGpuLane
-from tests.real_runs.test_lane import FreePayloads, ScriptedServer
+from tests.real_runs.scripted_lane import FreePayloads, ScriptedServer
 
 SPEC = EngineSpec("0.5.23")
 
