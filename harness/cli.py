@@ -120,11 +120,14 @@ def judge(
     files: Annotated[list[Path], typer.Argument(help="The files of one history, one per writer.")],
     rule: Annotated[list[str] | None, typer.Option(help="Only this rule or family; may be repeated.")] = None,
     without_core: Annotated[bool, typer.Option("--without-core", help="Judge as a black box.")] = False,
+    beside: Annotated[
+        Path | None, typer.Option(help="The fault-free history of the same scenario: EXPLORE is judged beside it.")
+    ] = None,
 ) -> int:
-    """Judge a stored history again."""
+    """Judge a stored history again, by the rules of its scenario."""
     from harness import rejudge
 
-    return rejudge.judge_files(files, tuple(rule or ()), without_core=without_core)
+    return rejudge.judge_files(files, tuple(rule or ()), without_core=without_core, beside=beside)
 
 
 @app.command(context_settings=PASS_ARGUMENTS, add_help_option=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from harness.errors import HarnessError, RefitcheckError
 from harness.explore import rules as explored_rules
 from harness.faults import Fault
 from harness.history import History
-from harness.lanes.base import Lane
 from harness.rules import Rule, Verdict, unsupported
 from harness.suites import Book
 from harness.units import Cause, Finding
@@ -19,10 +19,24 @@ HANGS = explored_rules.BY_NAME["in_time"]
 """The rule that a client breaks which does not come back: judged then in every run, explored or not."""
 
 
+class Provider(Protocol):
+    """As much of a lane as judging asks for."""
+
+    @property
+    def name(self) -> str:
+        """The lane's name."""
+        ...
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """The facts that it gives."""
+        ...
+
+
 class Judgement:
     """Judges histories of one lane by the rules of one book."""
 
-    def __init__(self, book: Book, lane: Lane) -> None:
+    def __init__(self, book: Book, lane: Provider) -> None:
         self._book, self._lane = book, lane
 
     def findings(
@@ -43,7 +57,7 @@ class Judgement:
             verdicts |= {rule.id: every[rule.id] for rule in invariants}
         hung = hung_in(history)
         if hung:
-            verdicts = {rule: _unsettled(verdict, hung) for rule, verdict in verdicts.items()}
+            verdicts = {rule: unsettled(verdict, hung) for rule, verdict in verdicts.items()}
             verdicts[HANGS.id] = explored_rules.verdicts(history, history)[HANGS.id]
         return {
             rule: Finding(verdict, faults, causes=self._causes(rule, verdicts, history))
@@ -86,7 +100,8 @@ def hung_in(history: History) -> str:
     return next((str(refit.data["hung"]) for refit in history.refits() if refit.data.get("hung")), "")
 
 
-def _unsettled(verdict: Verdict, hung: str) -> Verdict:
+def unsettled(verdict: Verdict, hung: str) -> Verdict:
+    """What is left of a verdict over a history in which the client hung: what did not break may still have."""
     if verdict.status not in ("held", "inconclusive"):
         return verdict
     return Verdict("inconclusive", actual=f"the client hung in {hung}")

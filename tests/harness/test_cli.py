@@ -99,7 +99,14 @@ def test_histories_are_kept_and_can_be_judged_again(cli, tmp_path):
     code, out, _ = cli("judge", str(tmp_path / "h" / files[0]))
     assert code == 0
     assert "TOY-1  held  ×1" in out
-    assert cli("judge", str(tmp_path / "h" / files[0]), "--rule", "TOY-2", "--without-core")[0] == 2
+    assert "judged by the 1 rules of scenario toy/flushes\n" in out
+    refits = str(tmp_path / "h" / files[1])
+    assert cli("judge", refits, "--rule", "TOY-2", "--without-core")[0] == 2  # as the run says
+    foreign = cli("judge", refits, "--rule", "TOY-1")
+    assert foreign[::2] == (
+        4,
+        "refitcheck: TOY-1 cannot judge this history: it is none of the rules of scenario toy/refits\n",
+    )
 
 
 def test_a_stored_history_that_breaks_a_rule_is_violated(cli, tmp_path):
@@ -108,7 +115,8 @@ def test_a_stored_history_that_breaks_a_rule_is_violated(cli, tmp_path):
     (path,) = tmp_path.iterdir()
     code, out, _ = cli("judge", str(path))
     assert code == 1
-    assert "TOY-2  violated  ×1  success  at t=0.000 e0 POST /flush_cache -> indefinite" in out
+    assert "TOY-2  violated  ×1  " in out
+    assert "  actual   success\n  where    t=0.000 e0 POST /flush_cache -> indefinite" in out
 
 
 def test_list_shows_each_rule_with_the_plant_that_it_catches(cli):
@@ -242,12 +250,15 @@ def test_a_malformed_history_is_one_line_and_exit_code_four(cli, tmp_path):
 
 @pytest.mark.parametrize(
     ("rule", "told"),
-    [("NOPE", "NOPE is no rule or family"), ("explore", "explore is judged beside a fault-free history, by run alone")],
+    [
+        ("NOPE", "NOPE is no rule or family; see refitcheck list"),
+        ("explore", "explore is judged beside a fault-free history: --beside names its file"),
+    ],
 )
 def test_rules_that_cannot_be_judged_again_are_told_apart(cli, tmp_path, rule, told):
     path = tmp_path / "h.jsonl"
     path.write_text('{"kind": "header", "seq": 1}\n')
-    assert cli("judge", str(path), "--rule", rule) == (4, "", f"refitcheck: {told}; see refitcheck list\n")
+    assert cli("judge", str(path), "--rule", rule) == (4, "", f"refitcheck: {told}\n")
 
 
 def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):

@@ -9,6 +9,7 @@ from junitparser import JUnitXml
 
 from harness.explore.invariants import CHECKS
 from harness.explore.rules import BY_NAME, INVARIANTS
+from harness.history_files import read_history
 from tests.harness.test_cli import cli  # noqa: F401
 
 MUTE = ("run", "--lane", "toy", "--sut", "tests.harness.toys:MuteSut", "-n", "1")
@@ -69,8 +70,17 @@ def test_they_are_no_part_of_a_run_that_explores_nothing(cli, off):  # noqa: F81
 def test_a_stored_history_alone_is_not_held_to_them(cli, tmp_path):  # noqa: F811
     cli(*MUTE, "--exploration", "off", "--histories", str(tmp_path))
     path = tmp_path / "toy.refits-0.5.23-tp1-tests.harness.toys.MuteSut.jsonl.xz"
-    assert "EXPLORE" not in cli("judge", str(path))[1]
+    assert "not judged: EXPLORE, without --beside the fault-free history" in cli("judge", str(path))[1]
     assert cli("judge", str(path), "--rule", "EXPLORE")[0] == 4
+
+
+def test_a_stored_history_is_held_to_them_beside_the_fault_free_one(cli, tmp_path):  # noqa: F811
+    cli(*MUTE, "--histories", str(tmp_path))
+    stem = "toy.refits-0.5.23-tp1-tests.harness.toys.MuteSut"
+    every = [path for path in tmp_path.iterdir() if path.name.startswith(stem)]
+    clean = next(path for path in every if not any(call.fault for call in read_history(path).calls()))
+    codes = {cli("judge", str(path), "--beside", str(clean), "--rule", "EXPLORE")[0] for path in every}
+    assert codes == {0, 1, 2}  # 2: the fault-free one, of which they say nothing
 
 
 def test_explain_and_list_know_them(cli):  # noqa: F811
