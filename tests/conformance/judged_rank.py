@@ -61,8 +61,22 @@ def transposed_and_wrong() -> Tape:
     return refit("x", "y", tokens=[9, 9])
 
 
-@breaks("RANK-2", "are the same")
+@breaks("RANK-2", "are the same export")
 def one_for_all() -> Tape:
+    return refit("a", "a", tokens=B)
+
+
+@holds("RANK-2")
+def two_exports_of_the_same_bytes() -> Tape:
+    tape = Tape(tp=2)
+    with tape.refit(seed=1):
+        exported(tape, ("a", "e0", 0), ("a", "e0", 1))
+        tape.bucket(("a", "a"))
+    return tape
+
+
+@leaves_open("RANK-2")
+def the_same_bytes_that_nobody_recorded() -> Tape:
     return refit("x", "x", tokens=B)
 
 
