@@ -47,6 +47,14 @@ def held(data, status):
     return next(entry for entry in data["results"] if entry["status"] == status)
 
 
+def violated(data, with_results):
+    """A held rule is violated now, everything that counts it knows, and the run ended with 0 all the same."""
+    for entry in [e for e in with_results["results"] if e["status"] == "held"][:1]:
+        entry.update(status="violated")
+    data["counts"].update(held=data["counts"]["held"] - 1, violated=1)
+    data.update(exit_code=0)
+
+
 UNSUMMED = {
     "one byte of a history": lambda f: with_text(f, first(f, "histories/"), b'"t":', b'"t" :'),
     "one byte of a log": lambda f: {**f, first(f, "logs/"): f[first(f, "logs/")] + b" "},
@@ -92,12 +100,10 @@ SUMMED = {
     "a result missing": results(lambda data: data["results"].pop()),
     "a result twice": results(lambda data: data["results"].append(dict(data["results"][0]))),
     "a status edited": results(lambda data: held(data, "inconclusive").update(status="held")),
-    "an exit code of 0 beside a violation": results(
-        lambda data: (
-            held(data, "held").update(status="violated"),
-            data["counts"].update(held=data["counts"]["held"] - 1, violated=1),
-            data.update(exit_code=0),
-        )
+    "an exit code of 0 beside a violation": lambda f: edited(
+        edited(f, RESULTS, lambda data: violated(data, data)),
+        MANIFEST,
+        lambda head: violated(head, {"results": []}),
     ),
     "a unit missing": results(lambda data: data["units"].pop(0)),
     "a unit that ran once more": results(lambda data: data["units"][0].update(runs=data["units"][0]["runs"] + 1)),
