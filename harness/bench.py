@@ -85,7 +85,13 @@ class Bench(EngineBench):
                 caps = sut.capabilities()
             if not isinstance(caps, Caps):
                 raise HarnessError(f"system under test {self._sut_name!r}: capabilities() gave {caps!r}, no Caps")
-            self.note("caps", policy=caps.policy, pause_mode=caps.pause_mode, transports=sorted(caps.transports))
+            self.note(
+                "caps",
+                policy=caps.policy,
+                pause_mode=caps.pause_mode,
+                transports=sorted(caps.transports),
+                optional=sorted(caps.optional),
+            )
             if self.transport and self.transport not in caps.transports:
                 raise Unsupported(f"the adapter has no transport {self.transport}")
             fleet = self._fleet(caps)

@@ -43,11 +43,21 @@ class GatedEndpoint:
         timeout_s: float,
     ) -> Outcome:
         """One call; see `harness.sut.protocol.Endpoint`."""
+        _check(op, timeout_s)
         return self._engine.call(op, body, method=method, query=query, timeout_s=timeout_s, origin="sut")
 
     def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:
         """The same in the background; the returned object is called for the outcome."""
+        _check(op, timeout_s)
         return Waiting(self._engine.start(op, body, method=method, timeout_s=timeout_s, origin="sut"), timeout_s)
+
+
+def _check(op: str, timeout_s: object) -> None:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise UsageError(
+            f"the adapter called /{op} with timeout_s={timeout_s!r}: it is a number of seconds of the fleet's clock, "
+            "as every call of a client needs an end"
+        )
 
 
 class Waiting:

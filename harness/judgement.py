@@ -73,9 +73,13 @@ class Judgement:
         if unrecorded:
             return unsupported(f"{history.header.meta.get('sut') or 'the scenario'} records no {', '.join(unrecorded)}")
         try:
-            return rule.judge(history)
+            verdict = rule.judge(history)
         except Exception as error:
             raise HarnessError(f"judge of {rule.id}: {reason(error)}") from error
+        undeclared = _undeclared(rule, history) if verdict.status == "inconclusive" else []
+        if undeclared:
+            return unsupported(f"the adapter does not declare {', '.join(undeclared)} (Caps.optional)")
+        return verdict
 
     def _causes(self, rule_id: str, verdicts: dict[str, Verdict], history: History) -> tuple[Cause, ...]:
         """The rules that a violated one follows from and that this very history breaks, exercised on purpose or not."""
@@ -93,6 +97,14 @@ class Judgement:
             if verdict.status == "violated":
                 out.append(Cause(cause, verdict.actual))
         return tuple(out)
+
+
+def _undeclared(rule: Rule, history: History) -> list[str]:
+    """What of `Rule.asks` the adapter of a history does not declare; nothing where nobody wrote down what it does."""
+    declared = [note.get("optional") for note in history.facts("caps", source="harness")]
+    if not rule.asks or not declared or None in declared:
+        return []
+    return sorted(rule.asks - {str(word) for words in declared for word in words})
 
 
 def hung_in(history: History) -> str:

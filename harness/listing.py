@@ -115,6 +115,8 @@ def explained(book: Book, name: str) -> list[str]:
         f"  reads      {' '.join(sorted(rule.needs)) or 'calls, canaries and traffic only'}",
         f"  provenance {' '.join(filter(None, (kind, where)))}",
     ]
+    if rule.asks:
+        lines.append(f"  asks       that Caps.optional declares {', '.join(sorted(rule.asks))}, or it is unsupported")
     if rule.black_box:
         lines.append(f"  black box  no: {one_line(rule.black_box)}")
     if rule.follows:

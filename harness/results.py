@@ -110,17 +110,18 @@ def _result(
     status: Status = found.verdict.status
     if broken is not None and status != "violated":
         status, scenario, side_sut = "error", broken.unit.scenario, broken.unit.sut or sut
+    faults = found.faults if status in ("violated", "held") else ()  # none decided what never occurred
     hung = rule is HANGS and not found.faults  # shows in every run of its scenario, whatever the rules
     replay = settings.replay(
         lane=lane.name,
         kind=lane.kind,
         rules=settings.rules if hung else (rule.id,),
-        scenarios=(scenario,) if (found.faults or hung) and scenario else (),  # elsewhere faults mean other calls
+        scenarios=(scenario,) if (faults or hung) and scenario else (),  # elsewhere faults mean other calls
         versions=(version,),
         suts=(side_sut,) if side_sut else (),
         tp=lane.tp,
         exploration=settings.exploration if rule.side == "refit" else "full",
-        faults=found.faults or settings.faults,
+        faults=faults or settings.faults,
     )
     return Result(
         rule=rule,
@@ -130,7 +131,7 @@ def _result(
         status=status,
         verdict=found.verdict,
         scenario=scenario,
-        faults=found.faults,
+        faults=faults,
         histories=found.histories,
         replay=replay,
         causes=found.causes,

@@ -91,18 +91,24 @@ def _clean_after_flush(history: History) -> Verdict:
 # -- what a client must do ---------------------------------------------------------------------------------------
 
 
+LEAST_WAIT_S = 0.05
+FIRST_POLLS, POLLS_PER_S = 6, 4  # a wait that doubles from 0.05 s to a second stays far below
+
+
 def _waits(part: Part, history: History) -> Finding | bool:
     flushes_ = part.op("flush_cache")
     refused = [c for c in flushes_ if c.status == 400]
     if not refused:
         return False
     for first, second in itertools.pairwise(flushes_):
-        if first.status == 400 and second.t - first.end_t < 0.05:
+        if first.status == 400 and second.t - first.end_t < LEAST_WAIT_S:
             gap = f"{second.t - first.end_t:.3f} s between two polls"
             return "at least one wait before the next /flush_cache", gap, str(second)
     elapsed = flushes_[-1].t - flushes_[0].t
-    if len(flushes_) > 4 * elapsed + 6:
-        return "polls at a bounded rate", f"{len(flushes_)} polls in {elapsed:.2f} s", str(flushes_[-1])
+    most = int(POLLS_PER_S * elapsed) + FIRST_POLLS
+    if len(flushes_) > most:
+        bound = f"{most} polls of /flush_cache in {elapsed:.2f} s: {FIRST_POLLS} and {POLLS_PER_S} more each second"
+        return f"at most {bound}", f"{len(flushes_)} polls in {elapsed:.2f} s", str(flushes_[-1])
     if not flushes_[-1].ok:
         if part.buckets:
             return "no bucket where no flush is granted", "a bucket", str(part.buckets[0])

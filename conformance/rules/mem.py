@@ -81,12 +81,14 @@ RULES = (
         "Only tags that are released are resumed: release and resume name the same set.",
         each_call(_matching_tags),
         [f"{WU}:383@0.5.23", "verl-project/verl#7289"],
+        asks=["phase"],
     ),
     refit(
         "MEM-2",
         "Nothing is begun, sent or ended while the weights are released.",
         each_call(_nothing_while_released),
         [f"{WU}:337@0.5.23", "vllm-project/vllm#57853"],
+        asks=["phase"],
     ),
     refit(
         "MEM-3",

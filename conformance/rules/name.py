@@ -65,9 +65,10 @@ def _empty_fails(history: History) -> Verdict:
         exercised += 1
         if r.ok:
             what = "/".join(kinds[r.index])
+            article = "an" if what.startswith("e") else "a"
             sent = len([c for c in history.during(r).calls(BUCKETS, origin="sut") if c.ok])
             told = f"{reported(r)} after {sent} update calls, of a state of {len(r.data.get('names', ()))} tensors"
-            return violated(allowed=["a failed refit"], actual=told, where=f"refit {r.index} of an {what} state")
+            return violated(allowed=["a failed refit"], actual=told, where=f"refit {r.index} of {article} {what} state")
     return held(exercised)
 
 
@@ -113,6 +114,7 @@ RULES = (
         _any_size,
         ["sgl-project/sglang#14178"],
         follows=LEFT_OUT,
+        asks=["buckets"],
     ),
     refit(
         "NAME-4",

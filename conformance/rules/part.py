@@ -32,7 +32,7 @@ def _nothing_torn_is_served(history: History) -> Verdict:
             exercised += 1
             for sample in samples(history, engine=call.engine):
                 if sample.call.id == call.id and call.end_pos < until and seeds_of(sample, truth) == frozenset():
-                    told = f"{list(sample.tokens)} labelled {sample.label!r}"
+                    told = f"{list(sample.tokens)} labelled {sample.label!r}, which no whole set of weights answers"
                     return wrong(call, ["no answer, or one of a whole set"], exercised, told)
     return held(exercised)
 

@@ -215,6 +215,7 @@ RULES = (
         "Generation is continued only after every released memory tag is back.",
         each_call(_after_tags),
         ["NVIDIA-NeMo/RL#3612"],
+        asks=["phase"],
     ),
     engine(
         "PAUSE-51",

@@ -232,7 +232,8 @@ def _labels_whole_sets(history: History) -> Verdict:
 def _dishonest(history: History, sample: Sample, seed: int | None, found: frozenset[int], exercised: int) -> Verdict:
     mine = (p for p in parts(history) if (p.engine, p.refit.version) == (sample.call.engine, sample.label))
     why = next((because(part, history) for part in mine), "")
-    told = f"labelled {sample.label!r} (seed {seed}), answers of seeds {sorted(found)}{why}"
+    of = f"of seed {' or '.join(map(str, sorted(found)))}" if found else "that no whole set of weights gives"
+    told = f"labelled {sample.label!r}, the weights of seed {seed}; {list(sample.tokens)} is an answer {of}{why}"
     return wrong(sample.call, ["a label whose weights gave this answer"], exercised, told)
 
 

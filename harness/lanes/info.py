@@ -12,7 +12,8 @@ class LaneInfo:
     """A lane in words.
 
     `kind` is what its engines are (fake, sglang), `where` where they are ("in process", "http"), `tp` what the run
-    uses, `versions` the engine versions that it can start, `side` whose scenarios it runs unless told otherwise.
+    uses, `versions` the engine versions that it can start, `side` whose scenarios it runs unless told otherwise,
+    `scale` the real seconds of one of its seconds.
     """
 
     name: str
@@ -22,10 +23,18 @@ class LaneInfo:
     tp: int
     versions: tuple[str, ...]
     side: str = "both"
+    scale: float = 1.0
+
+    @property
+    def clock_told(self) -> str:
+        """`scaled, 1 s of yours counts as 10 s (--lane-option time_scale=0.1)`, or `virtual`."""
+        if self.clock != "scaled":
+            return self.clock
+        return f"scaled, 1 s of yours counts as {1 / self.scale:g} s (--lane-option time_scale={self.scale:g})"
 
 
 def info_of(lane: Lane, tp: int = 0) -> LaneInfo:
-    """A lane's own words; `kind`, `where`, `versions`, `default_tp` and `default_side` are optional attributes."""
+    """A lane's own words. Optional attributes: kind, where, versions, default_tp, default_side and time_scale."""
     return LaneInfo(
         name=lane.name,
         kind=str(getattr(lane, "kind", "sglang")),
@@ -34,4 +43,5 @@ def info_of(lane: Lane, tp: int = 0) -> LaneInfo:
         tp=tp or int(getattr(lane, "default_tp", 1)),
         versions=tuple(getattr(lane, "versions", ())),
         side=str(getattr(lane, "default_side", "both")),
+        scale=float(getattr(lane, "time_scale", 1.0)),
     )

@@ -164,7 +164,7 @@ class ReferenceSut:
             policy=self._policy or "resume",
             pause_mode=self._pause_mode or "retract",
             ranks=self._fleet.trainer.ranks if self._fleet else 1,
-            optional=frozenset({"phase", "reported_version", "rollout", "setup"}),
+            optional=frozenset({"buckets", "phase", "reported_version", "rollout", "setup"}),
         )
 
     def close(self) -> None:

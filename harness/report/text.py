@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from harness.words import one_line
 MOST_INCONCLUSIVE = 5
 """Blocks of inconclusive results; the summary names all of them with their reasons."""
 
+_SECONDS = re.compile(r"\d s\b")
 MARKS = {"violated": "✗", "inconclusive": "?", "error": "!", "held": "✓", "unsupported": "-"}
 
 
@@ -22,7 +24,7 @@ def header(settings: Settings, lane: LaneInfo) -> str:
     """All that is needed to run it again, in one line."""
     sut = f"sut {', '.join(settings.suts)}, policy {settings.policy}" if settings.suts else "no sut"
     engines = f"engine {lane.kind}:{','.join(settings.versions)} {lane.where}, tp {lane.tp}"
-    parts = [f"refitcheck {our_version()}", engines, f"clock: {lane.clock}", sut]
+    parts = [f"refitcheck {our_version()}", engines, f"clock: {lane.clock_told}", sut]
     parts.append(f"seed {settings.seed}")
     if settings.side:
         parts.append(f"{settings.side} side")
@@ -66,6 +68,8 @@ def failure(result: Result, lane: LaneInfo) -> str:
         lines.append(f"  actual   {one_line(result.verdict.actual)}")
         if result.verdict.where:
             lines.append(f"  where    {result.scenario}: {one_line(result.verdict.where)}")
+        if lane.scale != 1 and _SECONDS.search(" ".join((*result.verdict.allowed, result.verdict.actual))):
+            lines.append(f"  clock    {lane.clock_told}; time_scale=1 judges time-outs as they are")
         if result.faults:
             lines.append(f"  fault    {' '.join(map(str, result.faults))}")
         for follows in result.causes:
@@ -78,10 +82,13 @@ def failure(result: Result, lane: LaneInfo) -> str:
 def failures(run: Run) -> list[str]:
     """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be.
 
-    Of the violated ones causes come first, those from which most follows before the others. One for each cause of a
-    harness error: what breaks one scenario often breaks all, and the summary names the rules.
+    First of all that refits fail without any fault: much follows from that. Of the violated ones causes come first,
+    those from which most follows before the others. One for each cause of a harness error: what breaks one scenario
+    often breaks all, and the summary names the rules.
     """
-    out = [failure(r, run.lane) for r in causes_first(run.with_status("violated"))]
+    raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
+    out = [f"! refits fail without any fault: {one_line(raised[0])} (in {raised[1]})"] if raised else []
+    out += [failure(r, run.lane) for r in causes_first(run.with_status("violated"))]
     causes = {cause(r): r for r in reversed(run.with_status("error"))}
     out += [failure(r, run.lane) for r in reversed(causes.values())]
     allowed = run.settings.allow_inconclusive
@@ -115,9 +122,6 @@ def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
     parts.append(f"unsupported {counts['unsupported']}")
     lines.append("  " + "   ".join(parts))
     lines += [line for remark in _policies(run) for line in _wrapped(remark, width, "    ")]
-    raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
-    if raised is not None:
-        lines += _wrapped(f"refits fail without any fault: {one_line(raised[0])} (in {raised[1]})", width, "    ")
     for reason, rules in _reasons(run):
         lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
     lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))
