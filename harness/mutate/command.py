@@ -189,7 +189,7 @@ def _session(
     mutants: Sequence[Mutant],
     described: dict[str, Any],
     host: Any,
-    changes: dict[str, set[int]] | None,
+    changes: since.Changes | None,
 ) -> Outcome:
     known = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
     screen = Bar() if sys.stderr.isatty() else Quiet()
@@ -212,7 +212,7 @@ def _session(
         print(f"refitcheck: {text}", file=sys.stderr)  # noqa: T201
     whole = not (request.sample or request.ops or request.mutants or request.since)
     if request.replay is not None:
-        replay.settle(outcome, replay.elsewhere(), whole=whole and not outcome.skipped)
+        replay.settle(outcome, replay.elsewhere(), whole=whole and not outcome.skipped + outcome.left)
     elif whole:
         outcome.stale = known.stale(program.sources)
     return outcome
@@ -240,7 +240,12 @@ def _code(request: Request, outcome: Outcome) -> int:
         return 3
     wrong = any(_wrong(outcome)) or bool(outcome.stale)
     generic = [r for r in outcome.results if r.generic]
-    low = bool(generic) and request.min_score > 0 and table.score(generic) < request.min_score
+    reached = table.score(generic)
+    wanted = 0.0 if request.of_catalogue else request.min_score
+    if wanted and reached is None:
+        _say("--min-score: no generic mutant has a verdict, so there is no score to judge")
+    untouched = bool(request.since) and not outcome.left  # no change, so nothing got worse
+    low = bool(wanted) and (not untouched if reached is None else reached < wanted)
     return 1 if wrong or low else 0
 
 

@@ -79,7 +79,10 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """All results, in the order of the plan, and what was learned on the way."""
+    """All results, in the order of the plan, and what was learned on the way.
+
+    `skipped` counts mutants that no change touches, `left` those that were to be run and have no result.
+    """
 
     results: list[Result]
     baseline: Baseline
@@ -90,6 +93,7 @@ class Outcome:
     workers: int = 1
     interrupted: bool = False
     skipped: int = 0
+    left: int = 0
     notes: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
 
@@ -121,6 +125,7 @@ class Session:
         if self._program.sources and not any(baseline.lines):
             raise TargetError(f"target without tests: no check runs a line of {', '.join(self._program.sources)}")
         outcome = Outcome([], baseline, checks, [], 0.0, workers=self._plan.workers, notes=self._notes)
+        outcome.left = len(self._plan.mutants)
         try:
             self._warm(baseline)
             self._controls(outcome)
@@ -265,7 +270,7 @@ class Session:
         finally:
             outcome.mutating_s = time.monotonic() - started
             unfinished = {job.id for job in jobs} - set(ended)
-            outcome.skipped += len(unfinished)
+            outcome.left = len(unfinished)
             outcome.results = sorted(
                 (r for r in results.values() if r.id not in unfinished), key=lambda r: order_of[r.id]
             )

@@ -21,10 +21,10 @@ _MARK = {
 }
 
 
-def score(results: Sequence[Result]) -> float:
-    """Percent of mutants that were noticed (crash and time-out included), of all that count."""
+def score(results: Sequence[Result]) -> float | None:
+    """Percent of mutants that were noticed (crash and time-out included), of all that count; None when none does."""
     counted = [r for r in results if r.verdict not in UNCOUNTED]
-    return 100.0 * sum(r.verdict in DETECTED for r in counted) / len(counted) if counted else 0.0
+    return 100.0 * sum(r.verdict in DETECTED for r in counted) / len(counted) if counted else None
 
 
 def counts(results: Sequence[Result]) -> str:
@@ -65,7 +65,7 @@ def summary(outcome: Outcome) -> list[str]:
     out += [f"✗ stale entry: {text}" for text in outcome.stale]
     ran = [r for r in results if not r.cached and r.verdict not in ("equivalent", "not covered", "elsewhere")]
     parts = [
-        f"score {score(results):.1f} %",
+        _score(results),
         f"controls {good}/{len(outcome.controls)}",
         f"checks {len(outcome.checks)}",
     ]
@@ -75,13 +75,27 @@ def summary(outcome: Outcome) -> list[str]:
     if cached := sum(r.cached for r in results):
         parts.append(f"{cached} from the cache")
     if outcome.skipped:
-        parts.append(f"{outcome.skipped} not run")
+        parts.append(f"{outcome.skipped} not touched by the change")
+    if outcome.left and not outcome.interrupted:
+        parts.append(f"{outcome.left} not run")
     parts.append(f"{outcome.seconds:.0f} s")
     out.append(" · ".join(parts))
     if outcome.interrupted:
         done = sum(not r.cached for r in results)
-        out.append(f"interrupted: {done} finished and kept, {outcome.skipped} left; the same command goes on from here")
+        kept = (
+            f"{done} finished and kept, {outcome.left} left" if results else f"none of {outcome.left} mutants was run"
+        )
+        out.append(f"interrupted: {kept}; the same command goes on from here")
     return out
+
+
+def _score(results: Sequence[Result]) -> str:
+    reached = score(results)
+    if reached is None:
+        return "no score"
+    found: Counter[str] = Counter(r.verdict for r in results)
+    others = " and ".join(f"{found[name]} {name}" for name in ("crash", "timeout") if found[name])
+    return f"score {reached:.1f} %" + (f" ({others} counted as noticed)" if others else "")
 
 
 def _catalogue_line(r: Result, wide: int) -> str:
@@ -98,8 +112,14 @@ def _by_module(results: Sequence[Result]) -> list[str]:
     out = [f"{'module':{wide}}  mutants  score   verdicts"]
     for module in modules:
         own = [r for r in results if r.target.partition(":")[0] == module]
-        out.append(f"{module:{wide}}  {len(own):7}  {score(own):5.1f}   {counts(own)}")
+        out.append(f"{module:{wide}}  {len(own):7}  {percent(own):>5}   {counts(own)}")
     return out
+
+
+def percent(results: Sequence[Result]) -> str:
+    """The score for a cell of a table; a dash where nothing counts."""
+    reached = score(results)
+    return "-" if reached is None else f"{reached:.1f}"
 
 
 def _short(r: Result) -> str:

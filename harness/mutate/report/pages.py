@@ -65,7 +65,7 @@ def matrix(outcome: Outcome, rules: Mapping[str, str], title: str) -> str:
             generic=_by_operator(generic),
             operators=sorted({r.op for r in generic}),
             summary=table.summary(outcome),
-            score=f"{table.score(outcome.results):.1f}",
+            score=table.percent(outcome.results),
         )
     )
     return page
@@ -134,5 +134,5 @@ def _by_operator(results: list[Result]) -> list[dict[str, Any]]:
             noticed = sum(r.verdict in ("killed", "crash", "timeout", "equivalent", "elsewhere") for r in some)
             kind = "" if not some else "killed" if noticed == len(some) else "missed"
             cells.append({"text": f"{noticed}/{len(some)}" if some else "", "kind": kind})
-        rows.append({"module": module, "cells": cells, "score": f"{table.score(own):.1f}"})
+        rows.append({"module": module, "cells": cells, "score": table.percent(own)})
     return rows

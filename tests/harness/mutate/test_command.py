@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
@@ -86,6 +87,21 @@ def test_a_minimum_score_is_an_exit_code(project):
     base = (*TARGET, "--op", "compare", "--op", "swallow", "--no-rerun")
     assert mutate(project, *base, "--min-score", "10").code == 0
     assert mutate(project, *TARGET, "--op", "constant", "--no-rerun", "--min-score", "100").code == 1
+
+
+def test_a_minimum_score_of_nothing_is_not_reached_unless_nothing_changed(project):
+    def git(*args):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *args], cwd=project, check=True)
+
+    git("init", "-q")
+    git("add", "bucketing.py", "test_bucketing.py")
+    git("commit", "-qm", "one")
+    nothing = mutate(project, *TARGET, "--op", "drop-await", "--min-score", "1")
+    unchanged = mutate(project, *TARGET, "--since", "HEAD", "--min-score", "1")
+    assert (nothing.code, unchanged.code) == (1, 0)
+    for ran in (nothing, unchanged):
+        assert "--min-score: no generic mutant has a verdict, so there is no score to judge" in ran.out
+        assert "no score" in ran.out
 
 
 def test_a_sample_is_chosen_by_the_seed(project):

@@ -168,7 +168,7 @@ def test_an_interrupt_keeps_what_was_finished(made):
     assert outcome.interrupted
     kept = [r.id for r in outcome.results]
     assert kept[:3] == ["no-pause-0", "no-pause-1", "no-pause-2"]
-    assert len(kept) + outcome.skipped == 6
+    assert len(kept) + outcome.left == 6
     later = run(made, mutants, use_cache=True)
     assert [r.cached for r in later.results][:3] == [True, True, True]
     assert all(r.verdict == "killed" for r in later.results)
@@ -178,7 +178,7 @@ def test_a_time_budget_leaves_the_rest_and_says_so(made):
     module = made[0]
     mutants = [mutant(f"m{i}", module, Drop('engine.append("pause")'), "PAUSE-1") for i in range(5)]
     outcome = run(made, mutants, budget_s=1e-9)
-    assert (outcome.results, outcome.skipped) == ([], 5)
+    assert (outcome.results, outcome.left) == ([], 5)
 
 
 def test_a_check_that_fails_unmutated_is_not_used_and_named(made):
@@ -230,3 +230,15 @@ def test_a_forced_failure_that_nobody_notices_stops_the_session(made):
     outcome = run(made, [mutant("m", module, Drop('engine.append("pause")'), "F-1")])
     assert any("a function that only raises was not noticed" in c.wrong for c in outcome.controls)
     assert outcome.results == []
+
+
+def test_an_interrupt_before_the_first_mutant_leaves_all_of_them(made):
+    class Impatient(Quiet):
+        def phase(self, name, total):
+            if name == "controls":
+                raise KeyboardInterrupt
+
+    outcome = run(
+        made, [mutant(f"m{n}", made[0], Drop('engine.append("pause")'), "PAUSE-1") for n in "ab"], Impatient()
+    )
+    assert (outcome.interrupted, outcome.results, outcome.left) == (True, [], 2)
