@@ -25,11 +25,13 @@ import pytest
 from harness.mutate.cache import folder as cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("loop", "cache", "memory")
+MODULES = ("cache", "memory", "generate_batch")
 TESTS = (
-    "tests/fakes/engine/control/test_loop.py",
-    "tests/fakes/engine/control/test_memory.py",
     "tests/fakes/engine/data/test_cache.py",
+    "tests/fakes/engine/data/test_cache_model.py",
+    "tests/fakes/engine/control/test_memory.py",
+    "tests/fakes/engine/control/test_memory_edges.py",
+    "tests/fakes/engine/control/test_generate_batch.py",
 )
 WORKERS = 2
 SAMPLE = 20
@@ -75,13 +77,14 @@ def project(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=ignored)
     for package in ("tests", "tests/fakes"):
         (tmp_path / package / "__init__.py").touch()
+    shutil.copy(ROOT / "conftest.py", tmp_path)
     mutated = [f"fakes/engine/{name}.py" for name in MODULES]
     (tmp_path / "pyproject.toml").write_text(
         "[tool.mutmut]\n"
         f'source_paths = ["fakes"]\nonly_mutate = {mutated}\n'
         f"pytest_add_cli_args_test_selection = {list(TESTS)}\n"
         'pytest_add_cli_args = ["-p", "no:refitcheck", "-p", "no:cacheprovider"]\n'
-        'also_copy = ["tests"]\n'
+        'also_copy = ["tests", "conftest.py"]\n'
         '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\npythonpath = ["."]\n'
     )
     (tmp_path / "cosmic.toml").write_text(
