@@ -63,7 +63,7 @@ def test_a_label_on_half_a_set_says_which_half() -> None:
         tape.bucket(("p0",))
     tape.gen(A, prompt=PROMPT, origin="traffic", label="1")
     verdict = RULES["VER-4"].judge(tape.history)
-    assert verdict.actual.endswith("answers of seeds [0]; never sent: norm")
+    assert verdict.actual.endswith("is an answer of seed 0; never sent: norm")
     assert B != A
 
 
