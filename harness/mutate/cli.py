@@ -65,37 +65,36 @@ def mutate(
     list_: Annotated[bool, typer.Option("--list", help="List the mutants instead of running them.")] = False,
 ) -> int:
     """Break code in memory, one mutant at a time, run the rules and tests, and show who noticed."""
-    from harness.mutate import command
+    from harness.mutate import command, guard
 
-    return command.run(
-        command.Request(
-            mutants=tuple(mutants or ()),
-            targets=tuple(target or ()),
-            tests=tuple(tests or ()),
-            generic=generic,
-            replay=replay,
-            sut=sut,
-            engine=engine,
-            rules=tuple(rule or ()),
-            rule_files=tuple(rules or ()),
-            catalogues=tuple(catalogue or ()),
-            exploration=exploration,
-            ops=tuple(op or ()),
-            sample=sample,
-            seed=seed,
-            since=since,
-            workers=_workers(workers),
-            time_budget_s=time_budget,
-            report=report,
-            explain=explain,
-            everything=everything,
-            rerun=rerun,
-            cache=cache,
-            equivalents=equivalents,
-            min_score=min_score,
-            only_list=list_,
-        )
+    request = command.Request(
+        mutants=tuple(mutants or ()),
+        targets=tuple(target or ()),
+        tests=tuple(tests or ()),
+        generic=generic,
+        replay=replay,
+        sut=sut,
+        engine=engine,
+        rules=tuple(rule or ()),
+        rule_files=tuple(rules or ()),
+        catalogues=tuple(catalogue or ()),
+        exploration=exploration,
+        ops=tuple(op or ()),
+        sample=sample,
+        seed=seed,
+        since=since,
+        workers=_workers(workers),
+        time_budget_s=time_budget,
+        report=report,
+        explain=explain,
+        everything=everything,
+        rerun=rerun,
+        cache=cache,
+        equivalents=equivalents,
+        min_score=min_score,
+        only_list=list_,
     )
+    return guard.guarded(lambda: command.run(request))
 
 
 def _workers(text: str) -> int:

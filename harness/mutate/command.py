@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.errors import UsageError
-from harness.mutate import catalogue, config, equivalent, explain, fresh, hosts, operators, replay, since, table
+from harness.mutate import catalogue, config, equivalent, explain, fresh, guard, hosts, operators, replay, since, table
 from harness.mutate.edits import Edits
 from harness.mutate.mutant import Mutant
 from harness.mutate.program import Program
@@ -68,7 +67,6 @@ def run(request: Request) -> int:
         raise UsageError("--replay judges the catalogue's engine mutants: it takes no --target, --tests, --sut")
     if request.report is not None and request.report.exists() and not request.report.is_dir():
         raise UsageError(f"{request.report}: is not a folder")
-    signal.signal(signal.SIGTERM, _interrupt)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own modules are found where the user is
     request, judged_by_rules = _configured(request)
@@ -97,7 +95,10 @@ def run(request: Request) -> int:
 
         PytestCheck.verbose = True
 
+    guard.stage("the import of what judges", guard.COLLECT_S)
+
     def session(host: Any) -> Outcome:
+        guard.stage("")
         return _session(request, program, mutants, described, host, changes)
 
     outcome = hosts.with_host(described, session)
@@ -109,11 +110,6 @@ def run(request: Request) -> int:
             _say(text)
     _write(request, outcome)
     return _code(request, outcome)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """A TERM ends the session as Ctrl-C does: what was finished is kept and told."""
-    raise KeyboardInterrupt
 
 
 def _configured(request: Request) -> tuple[Request, bool]:

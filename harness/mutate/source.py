@@ -11,6 +11,7 @@ import gc
 import importlib
 import importlib.util
 import sys
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from harness.errors import UsageError
+from harness.mutate import guard
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _FUTURE = 0x100000  # CO_FUTURE_ANNOTATIONS
@@ -82,20 +84,30 @@ class Source:
 
 def read(name: str) -> Source:
     """Import `name` and read its source; TargetError when either cannot be done."""
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
-    path = getattr(module, "__file__", None)
+    path = getattr(_imported(name), "__file__", None)
     if not path or not path.endswith(".py"):
         raise TargetError(f"target {name} has no Python source")
     return parse(name, Path(path))
 
 
+def _imported(name: str) -> ModuleType:
+    guard.stage(f"target {name}: its import", guard.IMPORT_S)
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit, too
+        raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
+
+
 def parse(name: str, path: Path) -> Source:
     """Read and index a source file without importing it."""
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text, str(path))
+    try:
+        with tokenize.open(path) as file:  # in the encoding that the file names
+            text = file.read()
+        tree = ast.parse(text, str(path))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise TargetError(f"target {name} cannot be read: {type(error).__name__}: {_first_line(error)}") from error
     source = Source(name, path, text, tree)
     source.functions = list(_outermost(name, tree, ()))
     return source
@@ -105,10 +117,7 @@ def submodules(name: str) -> list[str]:
     """`name`, or, when it is a package, all modules below it that hold code; TargetError when it does not import."""
     import pkgutil
 
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
+    module = _imported(name)
     if not hasattr(module, "__path__"):
         return [name]
     below = [m.name for m in pkgutil.walk_packages(module.__path__, name + ".") if not m.ispkg]
