@@ -7,11 +7,14 @@ import os
 import pickle
 import select
 import signal
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
 from harness.mutate.child import quiet
+
+_HEAD = struct.calcsize("q")
 
 
 def forked(work: Callable[[], Any], silence_s: float, alive: Callable[[], object] = lambda: None) -> Any:
@@ -28,12 +31,12 @@ def forked(work: Callable[[], Any], silence_s: float, alive: Callable[[], object
             quiet()
             data = pickle.dumps(work())
             with os.fdopen(write, "wb") as file:
-                file.write(data)
+                file.write(struct.pack("q", len(data)) + data)
         finally:
             os._exit(0)
     os.close(write)
     try:
-        data, said = _read(read, silence_s, alive)
+        data, said = _read(read, pid, silence_s, alive)
     finally:
         os.close(read)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -45,16 +48,20 @@ def forked(work: Callable[[], Any], silence_s: float, alive: Callable[[], object
         return said
 
 
-def _read(fd: int, silence_s: float, alive: Callable[[], object]) -> tuple[bytes, str]:
+def _read(fd: int, pid: int, silence_s: float, alive: Callable[[], object]) -> tuple[bytes, str]:
+    """Until all has come or the child is gone: what it started may hold the pipe open for ever."""
     data, last, seen = b"", time.monotonic(), alive()
     while True:
-        ready, _, _ = select.select([fd], [], [], 0.2)
-        if ready:
-            more = os.read(fd, 1 << 20)
-            if not more:
-                return data, "it ended by itself"
+        gone = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ready, _, _ = select.select([fd], [], [], 0.0 if gone else 0.2)
+        more = os.read(fd, 1 << 20) if ready else b""
+        if more:
             data += more
             last = time.monotonic()
+        if len(data) >= _HEAD and len(data) >= _HEAD + struct.unpack("q", data[:_HEAD])[0]:
+            return data[_HEAD:], ""
+        if gone and not more:
+            return b"", "it ended by itself"
         now = alive()
         if now != seen:
             seen, last = now, time.monotonic()

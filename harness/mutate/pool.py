@@ -78,6 +78,16 @@ class _Child:
         check = ran if check == VALIDATING else check
         return next((s.seconds for s in self.batch[job].steps if s.check == check), 0.0)
 
+    def gone(self) -> bool:
+        """It is dead, and all that it said has been heard."""
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self.fd, 65536):
+                self.data += more
+        self.hear()
+        return True
+
     @property
     def idle(self) -> bool:
         """It has slept since it was looked at before."""
@@ -209,6 +219,9 @@ class Pool:
                     found.data += data
             found.hear()
             if found.ended or not data:
+                done.append(found)
+        for found in self._running.values():  # what a dead child started may hold its pipe open for ever
+            if found not in done and found.gone():
                 done.append(found)
         now = time.monotonic()
         if now - self._looked >= IDLE_POLL_S:
