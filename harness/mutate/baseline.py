@@ -53,11 +53,15 @@ class Baseline:
         }
 
     @classmethod
-    def load(cls, data: dict[str, Any]) -> Baseline:
-        """The reverse of `dump`."""
+    def load(cls, data: dict[str, Any], checks: int) -> Baseline:
+        """The reverse of `dump`; ValueError, KeyError, TypeError or AttributeError for what is none of so many checks."""
         measured = [Measured(s, c, n, [Finding(*f) for f in found], h) for s, c, n, found, h in data["measured"]]
         lines = [{path: frozenset(found) for path, found in files.items()} for files in data["lines"]]
-        return cls(measured, lines, data["modules"])
+        modules = [str(name) for name in data["modules"]]
+        numbers = [n for m in measured for n in (m.seconds, m.cpu, m.steps)]
+        if len(measured) != checks or len(lines) != checks or not all(isinstance(n, int | float) for n in numbers):
+            raise ValueError("a baseline of something else")
+        return cls(measured, lines, modules)
 
     def usable(self, check: int) -> bool:
         """The check holds on unmutated code."""

@@ -5,6 +5,7 @@ A line that cannot be read makes the whole file suspect: it is thrown away, one 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,10 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from harness.whole_files import append_whole
 
 FORMAT = 2
 KEEP = 12
+T = TypeVar("T")
 _VERSIONS = ("pytest", "hypothesis", "coverage", "numpy", "msgspec", "ml_dtypes")
 
 
@@ -66,14 +70,15 @@ class Cache:
         self._enabled = enabled
         self._known: dict[str, Any] = {}
         self._fd: int | None = None
+        self._tell = tell
         if not enabled:
             return
         self._folder = where or folder()
         self.path = self._folder / f"{print_[:32]}.jsonl"
-        self._load(tell)
+        self._load()
         self._open()
 
-    def _load(self, tell: Callable[[str], None]) -> None:
+    def _load(self) -> None:
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -86,8 +91,12 @@ class Cache:
                 entry = json.loads(body)
                 self._known[entry["key"]] = entry["value"]
         except (ValueError, KeyError, TypeError):
-            tell(f"the cache {self.path} is corrupt: rebuilt")
-            self._known.clear()
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._tell(f"the cache {self.path} is corrupt: rebuilt")
+        self._known.clear()
+        with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def _open(self) -> None:
@@ -101,16 +110,32 @@ class Cache:
         except OSError:
             self._fd = None  # a cache that cannot be written only costs time
 
-    def get(self, key: str) -> Any:
-        """What was stored under `key`, or None."""
-        return self._known.get(key)
+    def get(self, key: str, read: Callable[[Any], T]) -> T | None:
+        """What `read` makes of what was stored under `key`; None where nothing was, or nothing that it can read.
+
+        One entry that cannot be read makes all of them suspect: the file is begun anew.
+        """
+        if key not in self._known:
+            return None
+        try:
+            return read(self._known[key])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.close()
+            self._start_anew()
+            self._open()
+            return None
 
     def put(self, key: str, value: Any) -> None:
         """Store at once: an interrupt after this loses nothing."""
         self._known[key] = value
-        if self._fd is not None:
-            body = json.dumps({"key": key, "value": value}, separators=(",", ":")).encode()
-            os.write(self._fd, b"%08x %s\n" % (zlib.crc32(body), body))
+        if self._fd is None:
+            return
+        body = json.dumps({"key": key, "value": value}, separators=(",", ":")).encode()
+        try:
+            append_whole(self.path, b"%08x %s\n" % (zlib.crc32(body), body))
+        except OSError as error:
+            self._tell(f"the cache {self.path} takes no more ({error.strerror or error}): what follows is not kept")
+            self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from harness.mutate import cache, controls, scout
 from harness.mutate.baseline import Baseline
@@ -15,7 +15,7 @@ from harness.mutate.edits import Edits
 from harness.mutate.equivalent import Equivalents
 from harness.mutate.jobs import Job, Report, Step, Undo
 from harness.mutate.locate import locate
-from harness.mutate.mutant import Mutant, Result
+from harness.mutate.mutant import Mutant, Result, VerdictName
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
 from harness.mutate.sites import Site
@@ -153,9 +153,9 @@ class Session:
 
     def _baseline(self, store: Cache) -> Baseline:
         key = cache.key("baseline", sorted(self._program.sources), [c.id for c in self._host.checks])
-        known = store.get(key)
+        known = store.get(key, lambda data: Baseline.load(data, len(self._host.checks)))
         if known is not None:
-            baseline = Baseline.load(known)
+            baseline = known
             scout.warm_up(baseline)
             return baseline
         self._screen.phase("baseline", len(self._host.checks))
@@ -243,7 +243,7 @@ class Session:
             results[mutant.id] = result
             reason = plan.equivalents.reason(mutant)
             keys[mutant.id] = self._key(mutant, result)
-            known = store.get(keys[mutant.id])
+            known = store.get(keys[mutant.id], readable)
             if reason:
                 result.verdict, result.detail = "equivalent", reason
             elif not order:
@@ -347,12 +347,23 @@ def fill(result: Result, report: Report, checks: Sequence[Check]) -> None:
     result.killers = sorted({rule for _, rule in report.found if rule})
 
 
+_WIDER: dict[type, tuple[type, ...]] = {float: (int,)}
 _KEPT = ("verdict", "by", "rule", "detail", "ran", "seconds", "cpu", "rerun", "killers")
 
 
 def dump(result: Result) -> dict[str, Any]:
     """What the cache keeps of a result."""
     return {name: getattr(result, name) for name in _KEPT}
+
+
+def readable(known: Any) -> dict[str, Any]:
+    """What `dump` made, as it is; ValueError, KeyError or TypeError for anything else."""
+    like = dump(Result("", "survived"))
+    if any(type(known[name]) not in (type(value), *_WIDER.get(type(value), ())) for name, value in like.items()):
+        raise TypeError("a field of another type")
+    if known["verdict"] not in get_args(VerdictName) or not all(type(rule) is str for rule in known["killers"]):
+        raise ValueError("no result")
+    return dict(known)
 
 
 def restore(result: Result, known: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from harness.mutate import operators
+from harness.mutate.cache import Cache
 from harness.mutate.edits import Drop, Edits, Replace
 from harness.mutate.equivalent import Equivalents
 from harness.mutate.jobs import Report
@@ -242,3 +243,26 @@ def test_an_interrupt_before_the_first_mutant_leaves_all_of_them(made):
         made, [mutant(f"m{n}", made[0], Drop('engine.append("pause")'), "PAUSE-1") for n in "ab"], Impatient()
     )
     assert (outcome.interrupted, outcome.results, outcome.left) == (True, [], 2)
+
+
+FORGERIES = {
+    "a field is gone": lambda value: (value.pop("verdict", 0) and value) or (value.pop("lines", 0) and value),
+    "another type": lambda value: dict.fromkeys(value),
+    "no dict": lambda value: 3,
+    "no verdict": lambda value: {**value, "verdict": "fine"} if "verdict" in value else value,
+    "a baseline of fewer checks": lambda value: {**value, "lines": value["lines"][:1]} if "lines" in value else value,
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_cache_is_rebuilt(made, monkeypatch, name):
+    mutants = [mutant("no-pause", made[0], Drop('engine.append("pause")'), "PAUSE-1")]
+    put = Cache.put
+    monkeypatch.setattr(Cache, "put", lambda self, key, value: put(self, key, FORGERIES[name](value)))
+    run(made, mutants, use_cache=True)
+    monkeypatch.setattr(Cache, "put", put)
+    screen = Quiet()
+    outcome = run(made, mutants, screen, use_cache=True)
+    assert [line.rpartition(" ")[0].rpartition(" ")[2] for line in screen.lines] == ["corrupt:"]
+    assert [(r.verdict, r.cached) for r in outcome.results] == [("killed", False)]
+    assert run(made, mutants, use_cache=True).results[0].cached
