@@ -54,7 +54,7 @@ class Baseline:
 
     @classmethod
     def load(cls, data: dict[str, Any], checks: int) -> Baseline:
-        """The reverse of `dump`; ValueError, KeyError, TypeError or AttributeError for what is none of so many checks."""
+        """The reverse of `dump`; one of the errors that `Cache.get` expects for what is none of so many checks."""
         measured = [Measured(s, c, n, [Finding(*f) for f in found], h) for s, c, n, found, h in data["measured"]]
         lines = [{path: frozenset(found) for path, found in files.items()} for files in data["lines"]]
         modules = [str(name) for name in data["modules"]]

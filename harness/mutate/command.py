@@ -15,7 +15,7 @@ from harness.mutate import catalogue, config, equivalent, explain, fresh, guard,
 from harness.mutate.edits import Edits
 from harness.mutate.mutant import Mutant
 from harness.mutate.program import Program
-from harness.mutate.screen import Bar, Quiet
+from harness.mutate.screen import Bar, Log
 from harness.mutate.session import Outcome, Plan, Session
 from harness.mutate.source import submodules
 from harness.sut.protocol import Policy
@@ -188,7 +188,7 @@ def _session(
     changes: since.Changes | None,
 ) -> Outcome:
     known = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
-    screen = Bar() if sys.stderr.isatty() else Quiet()
+    screen = Bar() if sys.stderr.isatty() else Log()
     ask = {"host": described, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
     plan = Plan(
         mutants,
@@ -204,7 +204,7 @@ def _session(
     )
     with screen if isinstance(screen, Bar) else nullcontext():
         outcome = Session(program, host, plan, screen).run()
-    for text in screen.lines if isinstance(screen, Quiet) else ():
+    for text in screen.lines if isinstance(screen, Log) else ():
         print(f"refitcheck: {text}", file=sys.stderr)  # noqa: T201
     whole = not (request.sample or request.ops or request.mutants or request.since)
     if request.replay is not None:
@@ -253,4 +253,4 @@ def _wrong(outcome: Outcome) -> Iterator[bool]:
 def _say(text: str) -> None:
     from harness.console import Printer
 
-    Printer(soft_wrap=True).print(text, markup=False)
+    Printer(soft_wrap=True, emoji=False).print(text, markup=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from harness.mutate.mutant import Result
+from harness.streams import complain
 
 
 class Quiet:
@@ -24,9 +26,44 @@ class Quiet:
     def done(self, result: Result | None = None) -> None:
         """One more is finished."""
 
+    def reached(self, done: int) -> None:
+        """So many of this phase are finished."""
+
     def line(self, text: str) -> None:
         """Something to tell the user."""
         self.lines.append(text)
+
+
+class Log(Quiet):
+    """A log is watched: now and then a line on how far the session is, and what it is at."""
+
+    EVERY_S = 15.0
+
+    def __init__(self, tell: Callable[[str], None] = complain, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._tell, self._clock = tell, clock
+        self._started = self._told = clock()
+        self._name, self._total, self._done = "", 0, 0
+
+    def phase(self, name: str, total: int) -> None:
+        """A new phase begins."""
+        self._name, self._total, self._done = name, total, 0
+
+    def running(self, ids: Sequence[str]) -> None:
+        """These run now."""
+        now = self._clock()
+        if now - self._told >= self.EVERY_S:
+            self._told = now
+            at = f": {ids[0][:100]}" if ids else ""
+            self._tell(f"{now - self._started:.0f} s, {self._name} {self._done}/{self._total}{at}")
+
+    def reached(self, done: int) -> None:
+        """So many of this phase are finished."""
+        self._done = done
+
+    def done(self, result: Result | None = None) -> None:
+        """One more is finished."""
+        self._done += 1
 
 
 class Bar:
@@ -43,7 +80,7 @@ class Bar:
             TimeRemainingColumn,
         )
 
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, emoji=False)
         self._bar = Progress(
             TextColumn("{task.fields[phase]}"),
             BarColumn(bar_width=30),
@@ -80,6 +117,11 @@ class Bar:
         if self._task is not None:
             self._bar.update(self._task, description=(ids[0] if ids else "")[:70])
             self._bar.refresh()
+
+    def reached(self, done: int) -> None:
+        """So many of this phase are finished."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=done)
 
     def done(self, result: Result | None = None) -> None:
         """One more is finished."""

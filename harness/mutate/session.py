@@ -49,6 +49,10 @@ class Screen(Protocol):
         """These run now."""
         ...
 
+    def reached(self, done: int) -> None:
+        """So many of this phase are finished."""
+        ...
+
     def done(self, result: Result | None = None) -> None:
         """One more is finished."""
         ...
@@ -165,11 +169,16 @@ class Session:
             self._program.budget,
             self._host.enter,
             self._host.close,
-            lambda done: self._screen.running([self._host.checks[done].id] if done >= 0 else []),
+            self._measuring,
             self._program.forget,
         )
         store.put(key, baseline.dump())
         return baseline
+
+    def _measuring(self, check: int) -> None:
+        if check >= 0:
+            self._screen.reached(check)
+            self._screen.running([self._host.checks[check].id])
 
     def _warm(self, baseline: Baseline) -> None:
         """Run a few quick checks of every file here: what they cache and import is then there for every child."""

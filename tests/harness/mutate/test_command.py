@@ -155,3 +155,9 @@ def test_the_projects_own_set_is_one_command(project):
     ran = mutate(project, "--generic", "--no-rerun")
     assert "stale entry: bucketing:send swallow: never -> x" in ran.out
     assert ran.code == 1
+
+
+def test_a_name_between_colons_is_no_emoji(tmp_path):
+    (tmp_path / "client.py").write_text("def loop():\n    return 1\n")
+    ran = mutate(tmp_path, "--target", "client", "--tests", "x", "--list")
+    assert ran.out.startswith("client:loop:"), ran.out
