@@ -172,4 +172,3 @@ def bench_mutants_a_second(benchmark, project, others):
         )
         benchmark.extra_info[row.tool] = round(row.rate, 3)
     print("* without the mutants that are listed as equivalent")
-    assert rows[0].rate >= 10 * rows[2].rate
