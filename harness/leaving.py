@@ -16,7 +16,7 @@ LEAVE = os._exit
 def leave(code: int) -> NoReturn:
     """`sys.exit(code)`, and `os._exit` of it when threads that are no daemons, or what runs at exit, take too long."""
     leave_in_time(code)
-    sys.exit(code)
+    raise SystemExit(code)  # by name `sys.exit` may be another's by now
 
 
 def leave_in_time(code: int, linger_s: float = LINGER_S) -> None:
@@ -24,8 +24,8 @@ def leave_in_time(code: int, linger_s: float = LINGER_S) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            continue  # full or closed: told already, or nobody is left to be told
+        except (OSError, ValueError, AttributeError):
+            continue  # full, closed or None: told already, or nobody is left to be told
     backstop = threading.Timer(linger_s, LEAVE, (code,))
     backstop.daemon = True
     backstop.start()

@@ -26,6 +26,12 @@ class Outputs:
     summary: Path | None = None
     histories: Path | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("junitxml", "report", "summary", "histories"):
+            path = getattr(self, name)
+            if path is not None:  # a client may go to another folder while it runs
+                object.__setattr__(self, name, path.absolute())
+
     def check(self) -> None:
         """UsageError for what cannot be written, before anything runs."""
         for path in filter(None, (self.junitxml, self.report, self.summary)):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import RefitcheckError
+from harness.pool import Crew, any_apart
 from harness.report import text
 from harness.results import Result, results_of
 from harness.rules import Rule
@@ -38,9 +39,7 @@ class Session:
             rules=tuple(get("--rule", ())),
             side=get("--side", ""),
             exploration=get("--exploration", ""),
-            fatal_sample=None
-            if given.get("--fatal-sample") is None
-            else _number("--fatal-sample", given["--fatal-sample"]),
+            fatal_sample=_sample(given.get("--fatal-sample")),
             fault=get("--fault", ""),
             plant=get("--plant", ""),
             hang_timeout=_number("--hang-timeout", get("--hang-timeout", HANG_TIMEOUT_S), float),
@@ -52,6 +51,14 @@ class Session:
         self._reports: dict[Unit, UnitReport] = {}
         self._runner: Runner | None = None
         self._groups = _groups(self.book)
+        self._crew: Crew | None = None
+        if any_apart(self.settings.suts):
+            self._crew = Crew(self.settings)
+            try:
+                self._crew.check()
+            except BaseException:
+                self.close()
+                raise
 
     def header(self) -> list[str]:
         """The line that tells every setting."""
@@ -63,10 +70,19 @@ class Session:
         for unit in self._units:
             mine = unit.scenario in scenarios and unit.version == version and unit.sut in ("", sut)
             if mine and unit not in self._reports:
-                self._reports[unit] = self._run().execute(unit)
+                self._reports[unit] = self._executed(unit)
         narrow = _narrowed(self.settings, rule, version, sut)
         found = results_of(narrow, self.book, self.info, self._reports.values())
         return next(r for r in found if r.rule is rule and r.version == version and r.sut == sut)
+
+    def fired(self) -> set[str]:
+        """The faults of the run that met a call, as text."""
+        return {fault for report in self._reports.values() for fault in report.fired}
+
+    def unmet(self, fired: set[str]) -> str:
+        """One line for the faults of the run that met no call, neither here nor, as `fired` says, elsewhere."""
+        unmet = [str(fault) for fault in self.settings.faults if str(fault) not in fired | self.fired()]
+        return f"--fault {', '.join(unmet)} met no call of the client: nothing was faulted there" if unmet else ""
 
     def group(self, rule: Rule, version: str, sut: str) -> str:
         """Items of one group share explored histories and belong on one xdist worker; "" for an item on its own."""
@@ -78,6 +94,15 @@ class Session:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    def _executed(self, unit: Unit) -> UnitReport:
+        if self._crew is None:
+            return self._run().execute(unit)
+        (report,) = self._crew.reports([unit])
+        return report
 
     def _run(self) -> Runner:
         if self._runner is None:
@@ -187,6 +212,15 @@ def _groups(book: Book) -> dict[str, str]:
     sizes = Counter(roots.values())
     numbers = {name: number for number, name in enumerate((n for n, size in sizes.items() if size > 1), 1)}
     return {rule: f"explored-{numbers[name]}" for rule, name in roots.items() if name in numbers}
+
+
+def _sample(value: Any) -> int | None:
+    if value is None:
+        return None
+    number: int = _number("--fatal-sample", value)
+    if number < 0:
+        raise pytest.UsageError(f"--fatal-sample {value!r} is less than 0")
+    return number
 
 
 def _number(option: str, value: Any, kind: Callable[[Any], Any] = int) -> Any:

@@ -12,11 +12,11 @@ from harness.faults import parse_faults
 from harness.lanes.info import LaneInfo, info_of
 from harness.lanes.loader import load_lane
 from harness.outputs import HistoryFolder, Outputs
-from harness.pool import execute
+from harness.pool import any_apart, execute
 from harness.progress import progress
 from harness.report.run import Run
 from harness.results import EXIT, exit_code, results_of
-from harness.runner import Runner
+from harness.runner import imported
 from harness.settings import (
     HANG_TIMEOUT_S,
     Settings,
@@ -29,9 +29,7 @@ from harness.settings import (
 )
 from harness.streams import complain
 from harness.suites import Book, load_book
-from harness.sut.loader import load_sut
 from harness.units import Unit, UnitReport, units_of
-from harness.watchdog import Hung, watched
 from harness.words import visible
 
 HEADS = 4  # attention heads of every tiny model
@@ -69,12 +67,9 @@ def settings_from(
     if not suts:
         raise UsageError("--sut names no system under test; see refitcheck doctor")
     limit = hang_timeout_of(hang_timeout)
-    for name in suts:
-        try:
-            with watched(limit, f"system under test {name!r}"):
-                load_sut(name)
-        except Hung as hung:
-            raise UsageError(f"system under test {name!r}: importing it: {hung}") from hung
+    if not any_apart(suts):  # else a worker does
+        for name in suts:
+            imported(name, limit)
     check_tp(tp)
     settings = Settings(
         lane=lane,
@@ -160,20 +155,11 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
 
 
 def _execute(settings: Settings, units: list[Unit], workers: int, folder: HistoryFolder | None) -> list[UnitReport]:
-    runner = None
-    if folder is not None:
-        runner = Runner(settings)
-        runner.on_history = folder.keep
-        workers = 1
     reports: list[UnitReport] = []
-    try:
-        with progress(len(units)) as advance:
-            for report in execute(settings, units, workers=workers, runner=runner):
-                reports.append(report)
-                advance(report)
-    finally:
-        if runner is not None:
-            runner.close()
+    with progress(len(units)) as advance:
+        for report in execute(settings, units, workers=workers, folder=folder):
+            reports.append(report)
+            advance(report)
     return reports
 
 

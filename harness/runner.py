@@ -28,7 +28,7 @@ from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
-from harness.watchdog import Hung
+from harness.watchdog import Hung, watched
 
 KEPT = 4
 """Fault-free histories that are kept; units of one scenario follow one another."""
@@ -208,6 +208,16 @@ class Runner:
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
         full = self.settings.exploration == "full" and self.lane.clock == "virtual"
         return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
+
+
+def imported(name: str, limit: float) -> None:
+    """Import a system under test within `limit` real seconds. UsageError for one that is none."""
+    who = f"system under test {name!r}: importing it"
+    try:
+        with watched(limit, who):
+            load_sut(name)
+    except Hung as hung:
+        raise UsageError(f"{who}: {hung}") from hung
 
 
 @contextmanager

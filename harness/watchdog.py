@@ -14,17 +14,21 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from harness.leaving import LEAVE
 from harness.streams import complain
+from harness.vigil import NO_LIMIT, Vigil
 from harness.words import quoted
 
-AGAIN_S = 5.0  # seconds between strikes at a client that swallows them
+AGAIN_S = 5.0  # seconds, at most, between strikes at a client that swallows them
 STRIKES = 4  # then the process ends
+
+VIGIL: list[Vigil] = []
+"""Of a worker, one: its parent ends what no strike reaches, as C code and a client that takes the signal away."""
 
 _HOME = Path(__file__).resolve().parent.parent
 _OURS = tuple(str(_HOME / name) + os.sep for name in ("fakes", "harness", "real_runs"))
@@ -53,9 +57,20 @@ def watched(seconds: float, who: str) -> Iterator[None]:
     `who` is told when the process has to be ended, because the client catches even that. Off the main thread, and where
     there is no timer, nothing is watched. A timer that was set before (pytest-timeout's) goes on afterwards.
     """
-    if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    again = min(AGAIN_S, max(1.0, seconds))
+    with ExitStack() as stack:
+        for vigil in VIGIL:
+            stack.enter_context(vigil.over(who, seconds + (STRIKES + 1) * again if seconds > 0 else NO_LIMIT))
+        if seconds > 0 and hasattr(signal, "setitimer"):
+            stack.enter_context(_struck(seconds, again, who))
+        yield
+
+
+@contextmanager
+def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
     strikes = 0
 
     def strike(number: int, frame: FrameType | None) -> None:
@@ -68,7 +83,7 @@ def watched(seconds: float, who: str) -> Iterator[None]:
 
     begun = time.monotonic()
     handler = signal.signal(signal.SIGALRM, strike)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, again)
     try:
         yield
     finally:
@@ -133,6 +148,9 @@ def _line(frame: FrameType) -> str:
 
 
 def _end(text: str) -> NoReturn:
-    complain(f"harness error: {text}")
+    for vigil in VIGIL:
+        vigil.last_words(text)  # its parent says it
+    if not VIGIL:
+        complain(f"harness error: {text}")
     LEAVE(3)
     raise AssertionError("unreachable")

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.suites import load_point, named_points
 from harness.sut.protocol import Sut
+from harness.watchdog import Hung
 from harness.words import told
 
 GROUP = "refitcheck.suts"
+OURS = ("fakes", "harness", "conformance", "real_runs")
 _METHODS = ("setup", "set_weights", "refit", "capabilities", "close")
 
 
@@ -29,6 +31,13 @@ def load_sut(name: str) -> Callable[[], Sut]:
     return _checked(name, _attribute(name, module_name, attribute))
 
 
+def is_ours(name: str) -> bool:
+    """Whether what a name means lies in a package of ours. Imports nothing."""
+    points = named_points(GROUP)
+    module = points[name].module if name in points else name.partition(":")[0]
+    return module.split(".")[0] in OURS
+
+
 def installed() -> list[str]:
     """Names of the installed adapters."""
     return sorted(named_points(GROUP))
@@ -41,7 +50,9 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(f"system under test {name!r}: no module named {error.name!r}") from error
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, HarnessError, Hung):
+        raise  # ours: the user's, what stands for os._exit, and the watch's
+    except BaseException as error:
         raise UsageError(f"system under test {name!r}: importing {module_name} raised {told(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):

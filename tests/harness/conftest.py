@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+import harness.pool
 import harness.suites
 
 TOYS = (
@@ -26,6 +27,7 @@ def toys_installed(monkeypatch):
 
     monkeypatch.setattr(harness.suites, "entry_points", entry_points)
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(harness.pool, "APART", False)  # another process would find other entry points
 
     def install(name: str, value: str, group: str) -> None:
         points.append(EntryPoint(name, value, group))

@@ -111,6 +111,7 @@ def test_a_harness_error_is_an_error_and_an_unsupported_rule_is_skipped_with_its
         (("--policy", "hope"), "unknown policy 'hope'"),
         (("--tp", "two"), "--tp 'two' is not a whole number"),
         (("--rule", "NOPE"), "no rule or family 'NOPE'"),
+        (("--fatal-sample", "-1"), "--fatal-sample '-1' is less than 0"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_pytests_usage_error(pytester, suite, capfd, option, told):
@@ -119,6 +120,16 @@ def test_a_wrong_option_is_one_line_and_pytests_usage_error(pytester, suite, cap
     assert recorded.ret == 4
     assert f"ERROR: {told}" in out + err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("xdist", [(), ("-p", "xdist", "-n", "1")])
+def test_a_fault_that_meets_no_call_anywhere_is_no_pass(xdist):
+    options = ("--rule", "SESS-1", "--exploration", "off", "-p", "no:cacheprovider", "-q", *xdist)
+    for fault, code in (("e9:nope#1:before:drop", 1), ("e0:flush_cache#1:before:status400", 0)):
+        line = [sys.executable, "-m", "pytest", "--pyargs", "conformance", *options, "--fault", fault]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ("met no call of the client: nothing was faulted there" in done.stdout) == bool(code)
 
 
 def test_junitxml_of_pytest_has_the_exercised_counts(pytester, suite, capfd):

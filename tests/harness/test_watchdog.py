@@ -86,7 +86,7 @@ def test_a_client_that_hangs_is_violated_and_its_line_is_named(cli, tmp_path, su
     code, out, _ = cli(*hung(sut, "--rule", "TOY-2", "--report", str(report)))
     assert code == 1
     first = out.splitlines()
-    assert first[0] == "✗ EXPLORE-8 MUST  (every sglang)  No refit outlives its deadline, and none hangs for ever."
+    assert "✗ EXPLORE-8 MUST  (every sglang)  No refit outlives its deadline, and none hangs for ever." in first
     actual = next(text for text in first if text.startswith("  actual"))
     assert "no return after 0.05 s of real time; it waits in " in actual
     assert HERE in actual
@@ -179,8 +179,7 @@ def test_a_module_that_hangs_when_it_is_imported_is_one_line(cli, tmp_path, monk
 
 
 def run_outside(sut, *options):
-    code = "import sys, harness.watchdog as w; w.AGAIN_S = 0.05\nfrom harness.cli import main\nmain(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "run", "--rule", "SESS-1", "--exploration", "off", *options]
+    command = [sys.executable, "-m", "harness.cli", "run", "--rule", "SESS-1", "--exploration", "off", *options]
     command += ["--sut", sut, "--scenario", "refit/envelope/two-refits"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     done.stderr = without_progress(done.stderr)
@@ -192,6 +191,15 @@ def test_a_client_that_swallows_every_interruption_ends_the_process_with_a_word(
     assert done.returncode == 3
     assert "refit 1 does not come back and catches what interrupts it: tests/harness/unpleasant.py:" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("sut", ["HangsInC", "TakesTheSignal", "BlocksTheSignal"])
+def test_a_client_that_no_signal_reaches_is_ended_from_outside_and_named(sut):
+    name = f"tests.harness.unpleasant:{sut}"
+    done = run_outside(name, "--hang-timeout", "0.05", "-n", "1")
+    assert done.returncode == 3
+    where = f"scenario refit/envelope/two-refits: system under test '{name}': refit 1"
+    assert done.stderr == f"refitcheck: {where} does not come back, and nothing interrupts it\n"
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import collections
+import ctypes
+import itertools
+import os
+import posix
+import signal
+import sys
 import threading
 import time
 
-from tests.examples.minimal_adapter import Adapter
+from tests.examples.minimal_adapter import Adapter, ForgetsBegin
 
 
 class Stubborn(Adapter):
@@ -25,3 +33,65 @@ class Lingers(Adapter):
     def setup(self, fleet):
         super().setup(fleet)
         threading.Thread(target=threading.Event().wait).start()
+
+
+class HangsInC(Adapter):
+    """Never gives the interpreter's lock back."""
+
+    def refit(self, deadline_s):
+        collections.deque(itertools.repeat(0), maxlen=0)
+
+
+class TakesTheSignal(Adapter):
+    def refit(self, deadline_s):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(1e6)
+
+
+class BlocksTheSignal(Adapter):
+    def refit(self, deadline_s):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(1e6)
+
+
+class _Violates(ForgetsBegin):
+    """Violates SESS-1, and meddles with the end of the process."""
+
+    def refit(self, deadline_s):
+        self.meddle()
+        return super().refit(deadline_s)
+
+
+class ExitsLaterInAThread(_Violates):
+    def meddle(self):
+        threading.Timer(0.5, os._exit, (0,)).start()
+
+
+class PatchesExit(_Violates):
+    def meddle(self):
+        leave = ctypes.CDLL(None)._exit
+        sys.exit = lambda code=0: leave(0)
+
+
+class ExitsAtExit(_Violates):
+    def meddle(self):
+        atexit.register(ctypes.CDLL(None)._exit, 0)
+
+
+class ExitsBehindOurBack(_Violates):
+    def meddle(self):
+        posix._exit(0)
+
+
+class ClosesTheStreams(Adapter):
+    def refit(self, deadline_s):
+        result = super().refit(deadline_s)
+        sys.stdout.close()
+        sys.stderr = None
+        return result
+
+
+class GoesElsewhere(Adapter):
+    def refit(self, deadline_s):
+        os.chdir("/")
+        return super().refit(deadline_s)

@@ -37,6 +37,8 @@ _SESSION = pytest.StashKey["Session"]()
 _SUITES = pytest.StashKey[dict[Path, str]]()
 
 
+_FIRED = pytest.StashKey[set[str]]()
+_FIRED_THERE = "refitcheck_fired"
 _LOADGROUP = "refitcheck_loadgroup"
 _PACKAGES = ("fakes", "harness", "conformance", "real_runs")
 _HERE = Path(__file__).resolve()
@@ -101,6 +103,39 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     from harness.pytest_items import SuiteFile
 
     return SuiteFile.from_parent(parent, path=file_path, session_=_session(parent.config), suite=suite)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of xdist ended: which faults met a call there."""
+    fired = node.config.stash.setdefault(_FIRED, set())
+    fired.update((getattr(node, "workeroutput", None) or {}).get(_FIRED_THERE, ()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A fault that met no call anywhere is no pass."""
+    config, ours = session.config, session.config.stash.get(_SESSION, None)
+    if ours is None:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_FIRED_THERE] = sorted(ours.fired())
+    elif session.exitstatus == 0 and _unmet(config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What `pytest_sessionfinish` failed for."""
+    unmet = _unmet(config)
+    if unmet:
+        terminalreporter.write_line(f"? {unmet}", yellow=True)
+
+
+def _unmet(config: pytest.Config) -> str:
+    ours = config.stash.get(_SESSION, None)
+    if ours is None or config.option.collectonly:
+        return ""
+    return ours.unmet(config.stash.get(_FIRED, set()))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

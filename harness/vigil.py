@@ -1,0 +1,90 @@
+"""What a worker tells its parent without a call: which client's code it is in, and until when that may take.
+
+Shared memory, so that it is there when the worker is dead, or deaf in C code that holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import BaseContext
+from time import monotonic
+
+WIDTH = 400  # bytes of what is told
+
+
+class Vigil:
+    """A place for each worker: made by the parent, handed to each worker as it starts.
+
+    A place holds the worker's process id, the end of the client's time in seconds of `time.monotonic` (one clock for
+    all processes; 0 where no client is at work), what the client was last at, and the worker's last words.
+    """
+
+    def __init__(self, context: BaseContext, places: int) -> None:
+        self._taken = context.Value("i", 0)
+        self._pids = context.RawArray("q", places)
+        self._until = context.RawArray("d", places)
+        self._at = [context.RawArray("c", WIDTH) for _ in range(places)]
+        self._last = [context.RawArray("c", WIDTH) for _ in range(places)]
+        self._mine = -1
+        self._scenario = ""
+
+    # -- in the worker ------------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        """Take the next place for this process."""
+        with self._taken.get_lock():
+            self._mine = self._taken.value
+            self._taken.value += 1
+        self._pids[self._mine] = os.getpid()
+
+    def begin(self, scenario: str) -> None:
+        """What follows belongs to this scenario."""
+        self._scenario = scenario
+        self._note(self._at, "")
+
+    @contextmanager
+    def over(self, who: str, seconds: float) -> Iterator[None]:
+        """The client's code runs in the block, for `seconds` of real time at most; infinity is no limit."""
+        before = self._until[self._mine]
+        self._note(self._at, who)
+        self._until[self._mine] = monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._until[self._mine] = before
+
+    def last_words(self, text: str) -> None:
+        """Why this process ends now."""
+        self._note(self._last, text)
+
+    def _note(self, where: list[object], text: str) -> None:
+        told = ": ".join(filter(None, (self._scenario and f"scenario {self._scenario}", text)))
+        where[self._mine].value = told.encode(errors="replace")[: WIDTH - 1]  # type: ignore[attr-defined]
+
+    # -- in the parent ------------------------------------------------------------------------------------------
+
+    def late(self) -> str:
+        """What a client is at that was to be over by now; "" where none is late."""
+        now = monotonic()
+        return next((self._text(self._at, n) for n, end in enumerate(self._until) if end and end < now), "")
+
+    def told_of(self, pid: int, exit_code: int | None) -> str:
+        """Why the worker `pid` may have ended, in one line; "" for a process that is no worker."""
+        number = next((n for n, known in enumerate(self._pids) if known == pid), None)
+        if number is None:
+            return ""
+        last, at = self._text(self._last, number), self._text(self._at, number)
+        if last:
+            return last
+        where = f" {'in' if self._until[number] else 'after'} {at}" if at else ""
+        return f"a worker process ended with exit code {exit_code}{where}"
+
+    @staticmethod
+    def _text(where: list[object], number: int) -> str:
+        return bytes(where[number].value).decode(errors="replace")  # type: ignore[attr-defined]
+
+
+NO_LIMIT = math.inf

@@ -1,0 +1,95 @@
+"""A client may end, patch or leave its process as it likes: the one that decides the exit code never imports it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.toys import without_progress
+
+ROOT = Path(__file__).parents[2]
+NARROW = ("--rule", "SESS-1", "--exploration", "off")
+VIOLATED, HARNESS_ERROR, USAGE = 1, 3, 4
+
+
+def command(*arguments, cwd=ROOT):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(cwd)))}
+    for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
+        environment.pop(name, None)
+    line = [sys.executable, "-m", *arguments, *NARROW]
+    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    return done.returncode, done.stdout, without_progress(done.stderr)
+
+
+def run(sut, *options, cwd=ROOT):
+    scenario = ("--scenario", "refit/envelope/two-refits")
+    return command("harness.cli", "run", "-n", "1", "--sut", sut, *scenario, *options, cwd=cwd)
+
+
+@pytest.fixture
+def module(tmp_path):
+    """A function: write a module with this line; returns the folder that it lies in."""
+
+    def write(line):
+        (tmp_path / "ending.py").write_text(f"import os, posix, sys\n{line}\n")
+        return tmp_path
+
+    return write
+
+
+ENDS = [
+    ("os._exit(0)", HARNESS_ERROR, "importing 'ending:A': the system under test called os._exit(0)"),
+    ("sys.exit(0)", USAGE, "system under test 'ending:A': importing ending raised SystemExit: 0"),
+    ("posix._exit(0)", HARNESS_ERROR, "a worker process ended with exit code 0 in system under test 'ending:A'"),
+    ("raise BaseException('x')", USAGE, "importing ending raised BaseException: x"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "told"), ENDS)
+def test_a_module_that_ends_the_process_when_it_is_imported_is_one_line(module, line, code, told):
+    got, out, err = run("ending:A", cwd=module(line))
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert told in err
+
+
+@pytest.mark.parametrize(("line", "code", "told"), ENDS)
+def test_so_it_is_for_pytest(module, line, code, told):
+    del code  # of pytest, which knows one code for all of them
+    got, out, err = command(
+        "pytest", "-p", "no:cacheprovider", "--pyargs", "conformance", "--sut", "ending:A", cwd=module(line)
+    )
+    assert got == 4
+    assert told in out + err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("name", ["ExitsLaterInAThread", "PatchesExit", "ExitsAtExit"])
+def test_a_client_that_meddles_with_the_end_is_violated_all_the_same(name):
+    code, out, _ = run(f"tests.harness.unpleasant:{name}")
+    assert code == VIOLATED
+    assert "✗ SESS-1 MUST" in out
+
+
+def test_a_client_that_ends_its_process_unseen_is_named_with_its_scenario():
+    name = "tests.harness.unpleasant:ExitsBehindOurBack"
+    code, out, err = run(name)
+    where = f"scenario refit/envelope/two-refits: system under test '{name}': refit 1"
+    assert (code, out) == (HARNESS_ERROR, "")
+    assert err == f"refitcheck: a worker process ended with exit code 0 in {where}\n"
+
+
+def test_a_client_that_closes_the_streams_is_held():
+    code, out, err = run("tests.harness.unpleasant:ClosesTheStreams")
+    assert (code, err) == (0, "")
+    assert "held 1" in out
+
+
+def test_files_lie_where_they_were_asked_for_wherever_the_client_goes(tmp_path):
+    code, _, err = run("tests.harness.unpleasant:GoesElsewhere", "--report", "r.json", "--histories", "h", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "r.json").is_file()
+    assert len(list((tmp_path / "h").iterdir())) == 1
