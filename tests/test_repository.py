@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.readme_commands import commands
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +27,7 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert wanted <= set(commands(README))
 
 
+@pytest.mark.timeout(600)  # it collects every test of the project
 def test_every_test_file_is_collected_by_the_readme_command():
     assert re.search(r"&& pytest\b(?! [^-])", commands(README)["tests"]), "the README's command must not name a folder"
     out = subprocess.run(

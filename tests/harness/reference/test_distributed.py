@@ -160,11 +160,11 @@ def test_without_a_transport_in_the_scenario_the_factory_decides():
     assert history.refits()[0].ok
     assert UPDATE in ops(history)
     assert distributed().capabilities().transports == {"distributed"}
-    assert ReferenceSut().capabilities().transports == {"tensor", "distributed", "disk"}
+    assert ReferenceSut().capabilities().transports == {"tensor", "distributed", "checkpoint-engine", "disk"}
 
 
 def test_an_unknown_transport():
-    with pytest.raises(ValueError, match="transport must be tensor or distributed or disk, not 'pigeon'"):
+    with pytest.raises(ValueError, match="transport must be tensor or distributed or checkpoint-engine or disk, not 'pigeon'"):
         ReferenceSut(transport="pigeon")
 
 
