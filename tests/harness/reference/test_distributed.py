@@ -164,7 +164,8 @@ def test_without_a_transport_in_the_scenario_the_factory_decides():
 
 
 def test_an_unknown_transport():
-    with pytest.raises(ValueError, match="transport must be tensor or distributed or checkpoint-engine or disk, not 'pigeon'"):
+    known = "tensor or distributed or checkpoint-engine or disk"
+    with pytest.raises(ValueError, match=f"transport must be {known}, not 'pigeon'"):
         ReferenceSut(transport="pigeon")
 
 
