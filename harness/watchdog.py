@@ -102,12 +102,27 @@ def waits_in(frame: FrameType | None) -> tuple[str, bool]:
     me = threading.get_ident()
     others = [f for ident, f in sys._current_frames().items() if ident != me]
     found = [f for f in map(_innermost, (frame, *others)) if f is not None]
-    theirs = next((f for f in found if _is_theirs(f)), None)
+    theirs = next((f for f in found if _is_theirs(f) and (f in _stack(frame) or not _is_installed(f))), None)
     if theirs is not None:
         return _line(theirs), True
-    caller = _caller(frame)
     ours = f"{_line(found[0])}" if found else "no Python code"
-    return (f"{_line(caller)}, which is in {ours}" if caller is not None else ours), False
+    caller = _caller(frame)
+    if caller is not None:
+        return f"{_line(caller)}, which is in {ours}", False
+    installed = next((f for f in found if _is_theirs(f)), None)  # a library's own threads wait too: the last resort
+    return (_line(installed), True) if installed is not None else (ours, False)
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
+    stack: list[FrameType] = []
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    return stack
+
+
+def _is_installed(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_INSTALLED)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
@@ -127,7 +142,7 @@ def _innermost(frame: FrameType | None) -> FrameType | None:
     installed: FrameType | None = None
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.startswith(_INSTALLED):
+        if _is_installed(frame):
             installed = frame
         elif not path.startswith((*_LIBRARY, "<")):
             return frame

@@ -243,7 +243,7 @@ def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_
 
 
 def test_a_client_that_hangs_is_interrupted_and_its_line_is_told(pytester, suite, capfd):
-    hung = ("--lane", "toy", "--sut", "tests.harness.test_watchdog:Sleeps", "--hang-timeout", "0.05", *OFF)
+    hung = ("--lane", "toy", "--sut", "tests.harness.test_watchdog:Sleeps", "--hang-timeout", "5", *OFF)
     code, names, out = outcome(pytester, capfd, "toysuite", *hung, "--rule", "TOY-2")
     assert (code, set(names.values())) == (1, {"failed"})
     assert "the client hung in " in out
