@@ -95,7 +95,13 @@ def test_an_interrupted_run_leaves_nothing_running(tmp_path, lane, number, code)
     command = [sys.executable, "-m", "harness.cli", "run", "--lane", lane, "--engine", "all", "-n", "2"]
     files = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, **files}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        env={**os.environ, **files},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children ignore it
     ) as process:
         family = children(process, 3 if lane == "fake" else 2)
         process.send_signal(number)
