@@ -184,7 +184,7 @@ def test_an_example_that_forgets_begin_violates_the_rule_about_sessions(run, lan
     options = ("--rule", "SESS-1", "--scenario", "refit/envelope/two-refits")
     code, out = run(*lane_options, "--sut", f"{adapter.__name__}:ForgetsBegin", *options)
     assert code == 1
-    assert out.startswith("✗ SESS-1 MUST")
+    assert "✗ SESS-1 MUST" in out
     assert "a bucket outside a session" in out
 
 

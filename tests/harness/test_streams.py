@@ -35,7 +35,7 @@ def shell(options, redirect="", **more):
 def test_violated_is_the_exit_code_where_the_report_cannot_be_written():
     code, out, err = shell(f"{VIOLATED} --report {FULL}")
     assert code == 1
-    assert out.startswith("✗ SESS-1 MUST")
+    assert "✗ SESS-1 MUST" in out
     assert err == f"refitcheck: {FULL}: No space left on device\n"
 
 
@@ -72,14 +72,14 @@ def test_an_alphabet_without_our_signs_gets_plain_ones():
     ascii_ = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     code, out, err = shell(VIOLATED, **ascii_)
     assert (code, err) == (1, "")
-    assert out.startswith("x SESS-1 MUST")
+    assert "x SESS-1 MUST" in out
     assert out.isascii()
 
 
 def test_optimised_python_knows_the_rules_all_the_same():
     code, out, _ = shell(VIOLATED, PYTHONOPTIMIZE="2")
     assert code == 1
-    assert out.startswith("✗ SESS-1 MUST")
+    assert "✗ SESS-1 MUST" in out
 
 
 def test_what_steers_a_terminal_is_shown_as_text(capsys):

@@ -150,7 +150,7 @@ def test_a_disk_that_takes_no_more_histories_hides_no_verdict(tmp_path):
     )
     done = python(code, "run", *REAL, "--plant", "no-session", "--histories", tmp_path)
     assert done.returncode == 1
-    assert done.stdout.startswith("✗ SESS-1")
+    assert "✗ SESS-1" in done.stdout
     told = without_progress(done.stderr)
     assert told.startswith(f"refitcheck: {tmp_path}/")
     assert told.endswith(": File too large (and no history after it)\n")
