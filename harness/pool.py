@@ -145,7 +145,9 @@ def _interrupts_noted() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in _INTERRUPTS}
+    # What a background job was told to ignore it goes on ignoring.
+    heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in heard}
     try:
         yield noted
     finally:

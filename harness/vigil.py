@@ -62,7 +62,7 @@ class Vigil:
 
     def _note(self, where: list[object], text: str) -> None:
         told = ": ".join(filter(None, (self._scenario and f"scenario {self._scenario}", text)))
-        where[self._mine].value = told.encode(errors="replace")[: WIDTH - 1]  # type: ignore[attr-defined]
+        where[self._mine].value = told.encode(errors="replace")[: WIDTH - 1]  # type: ignore[attr-defined]  # of a char array
 
     # -- in the parent ------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Vigil:
 
     @staticmethod
     def _text(where: list[object], number: int) -> str:
-        return bytes(where[number].value).decode(errors="replace")  # type: ignore[attr-defined]
+        return bytes(where[number].value).decode(errors="replace")  # type: ignore[attr-defined]  # of a char array
 
 
 NO_LIMIT = math.inf

@@ -8,7 +8,8 @@ from harness.mutate.edits import At, Drop, Insert, Replace, ReplaceExpr
 TRANSFER = "harness.reference.transports.tensor:TensorTransfer"
 ROSTER = "harness.reference.engines:Roster.__init__"
 BUCKETS = "harness.reference.buckets"
-COMPLETE = "if (parcel is None or parcel.last) and names != set(self.state): ..."
+COMPLETE = "if (parcel is None or parcel.last) and names != set(state): ..."
+NEXT = "harness.reference.transports.lockstep:next_parcel"
 
 THIRTEEN = (
     mutant(
@@ -25,7 +26,7 @@ THIRTEEN = (
         f"{NIXL}, D31",
         "of a bucket with two dtypes one is sent, and nobody counts",
         ReplaceExpr("by_dtype(bucket)", "by_dtype(bucket)[:1]"),
-        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        At(NEXT, Drop(COMPLETE)),
         target=f"{BUCKETS}:parcels",
     ),
     mutant(
@@ -95,7 +96,7 @@ MUTANTS = (
         "nothing to send is nothing to complain about",
         Drop("if not state: ..."),
         At("harness.reference.refit:RefitClient._check", Drop("if missing: ...")),
-        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        At(NEXT, Drop(COMPLETE)),
         target="harness.reference.refit:RefitClient._check",
     ),
     mutant(
@@ -150,7 +151,7 @@ MUTANTS = (
         "NovaSky-AI/SkyRL#1471",
         "the last tensor of a bucket is not sent",
         ReplaceExpr("Parcel(waiting)", "Parcel(waiting[:-1] or waiting)"),
-        At(f"{TRANSFER}._next", Drop(COMPLETE)),
+        At(NEXT, Drop(COMPLETE)),
         target=f"{BUCKETS}:parcels",
     ),
     mutant(
@@ -160,7 +161,7 @@ MUTANTS = (
         "a rank with nothing to give makes a bucket of it, and fails before it meets the others",
         Insert(
             'if engine is None:\n    raise ValueError("Cannot create empty tensor bucket")',
-            after="parcel = self._next(...)",
+            after="parcel = next_parcel(...)",
         ),
         target=f"{TRANSFER}._step",
     ),

@@ -36,7 +36,7 @@ def reply(change: Callable[[Any], Any]) -> Apply:
 def _answer(status: int, body: Any = None, media: str = "json") -> Any:
     from fakes.engine.control import Answer
 
-    return Answer(status, body, media)  # type: ignore[arg-type]
+    return Answer(status, body, media)  # type: ignore[arg-type]  # a planted body
 
 
 def _text(status: int, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Lenient engines: session, pause, flush, version and memory behave otherwise."""
+"""Lenient engines: session, pause, flush, lock and version behave otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from conformance.plants.make import lenient, method, profile
 UPDATER = "fakes.engine.weight_update:WeightUpdater"
 SCHEDULER = "fakes.engine.scheduler:Scheduler"
 TOKENIZER = "fakes.engine.tokenizer_manager:TokenizerManager"
-MEMORY = "fakes.engine.memory:Memory"
 LENIENT = "a fake that is kinder than SGLang"
 
 
@@ -151,38 +150,6 @@ def _flush_takes_the_lock(original: Any) -> Any:
             return await original(self, timeout_s)
 
     return flush
-
-
-def _resume_what_there_is(original: Any) -> Any:
-    def resume(self: Any, obj: Any) -> Any:
-        known = [tag for tag in self._tags(obj) if tag in self._released]
-        return original(self, {**obj, "tags": known}) if known else {}
-
-    return resume
-
-
-def _release_when_busy(original: Any) -> Any:
-    return lambda self, obj: original(self, obj) if self._scheduler.batch.is_idle() else {}
-
-
-def _no_second_release(original: Any) -> Any:
-    def release(self: Any, obj: Any) -> Any:
-        from fakes.engine.crash import Crash
-
-        if any(tag in self._released for tag in self._tags(obj)):
-            raise Crash("AssertionError", "released twice")
-        return original(self, obj)
-
-    return release
-
-
-def _begin_looks_at_memory(original: Any) -> Any:
-    from fakes.engine.weight_update import failed
-
-    def begin(self: Any, obj: Any) -> Any:
-        return failed("weights are released") if "weights" in self._s.memory.released() else original(self, obj)
-
-    return begin
 
 
 def _with_old_routes(original: Any) -> Any:
@@ -351,55 +318,6 @@ PLANTS = (
         LENIENT,
         "flush waits for running requests",
         method(f"{TOKENIZER}.flush_cache", _flush_takes_the_lock),
-    ),
-    lenient(
-        "resume-what-there-is",
-        "MEM-53",
-        "ai-dynamo/dynamo#6967",
-        "resuming nothing is harmless",
-        method(f"{MEMORY}._resume", _resume_what_there_is),
-    ),
-    lenient(
-        "release-when-busy",
-        "MEM-54",
-        LENIENT,
-        "releasing a busy engine is a no-op",
-        method(f"{MEMORY}._release", _release_when_busy),
-    ),
-    lenient(
-        "no-second-release",
-        "MEM-55",
-        "torch_memory_saver",
-        "a second release kills",
-        method(f"{MEMORY}._release", _no_second_release),
-    ),
-    lenient(
-        "begin-looks-at-memory",
-        "MEM-56",
-        LENIENT,
-        "begin is refused while weights are released",
-        method(f"{UPDATER}._begin", _begin_looks_at_memory),
-    ),
-    lenient(
-        "queue-blocks-release",
-        "MEM-57",
-        "0.5.20",
-        "the queue makes a release fatal",
-        profile(idle_ignores_queue_when_paused=False),
-    ),
-    lenient(
-        "queue-lets-release",
-        "MEM-58",
-        "0.5.21",
-        "the queue does not make a release fatal",
-        profile(idle_ignores_queue_when_paused=True),
-    ),
-    lenient(
-        "release-keeps-the-cache",
-        "MEM-59",
-        LENIENT,
-        "the prefix cache survives a release",
-        method("fakes.engine.cache:PrefixCache.flush", _nothing),
     ),
     lenient("base64-kills", "ERR-53", "0.5.12.post1", "bad base64 kills", profile(base64="die")),
     lenient("base64-refused", "ERR-54", "0.5.17", "bad base64 is refused", profile(base64="http400")),

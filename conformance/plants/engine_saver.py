@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.plants.make import lenient, method
+from conformance.plants.make import lenient, method, profile
 
 MEMORY = "fakes.engine.memory:Memory"
 UPDATER = "fakes.engine.weight_update:WeightUpdater"
@@ -74,6 +74,38 @@ def _always_fresh(original: Any) -> Any:
     return allocate
 
 
+def _resume_what_there_is(original: Any) -> Any:
+    def resume(self: Any, obj: Any) -> Any:
+        known = [tag for tag in self._tags(obj) if tag in self._released]
+        return original(self, {**obj, "tags": known}) if known else {}
+
+    return resume
+
+
+def _release_when_busy(original: Any) -> Any:
+    return lambda self, obj: original(self, obj) if self._scheduler.batch.is_idle() else {}
+
+
+def _no_second_release(original: Any) -> Any:
+    def release(self: Any, obj: Any) -> Any:
+        from fakes.engine.crash import Crash
+
+        if any(tag in self._released for tag in self._tags(obj)):
+            raise Crash("AssertionError", "released twice")
+        return original(self, obj)
+
+    return release
+
+
+def _begin_looks_at_memory(original: Any) -> Any:
+    from fakes.engine.weight_update import failed
+
+    def begin(self: Any, obj: Any) -> Any:
+        return failed("weights are released") if "weights" in self._s.memory.released() else original(self, obj)
+
+    return begin
+
+
 PLANTS = (
     lenient(
         "resumed-as-it-was",
@@ -134,5 +166,54 @@ PLANTS = (
         "NVIDIA-NeMo/RL#3519, D65",
         "freed memory is never handed out again",
         method("fakes.trainer.memory:DeviceMemory.allocate", _always_fresh),
+    ),
+    lenient(
+        "resume-what-there-is",
+        "MEM-53",
+        "ai-dynamo/dynamo#6967",
+        "resuming nothing is harmless",
+        method(f"{MEMORY}._resume", _resume_what_there_is),
+    ),
+    lenient(
+        "release-when-busy",
+        "MEM-54",
+        LENIENT,
+        "releasing a busy engine is a no-op",
+        method(f"{MEMORY}._release", _release_when_busy),
+    ),
+    lenient(
+        "no-second-release",
+        "MEM-55",
+        "torch_memory_saver",
+        "a second release kills",
+        method(f"{MEMORY}._release", _no_second_release),
+    ),
+    lenient(
+        "begin-looks-at-memory",
+        "MEM-56",
+        LENIENT,
+        "begin is refused while weights are released",
+        method(f"{UPDATER}._begin", _begin_looks_at_memory),
+    ),
+    lenient(
+        "queue-blocks-release",
+        "MEM-57",
+        "0.5.20",
+        "the queue makes a release fatal",
+        profile(idle_ignores_queue_when_paused=False),
+    ),
+    lenient(
+        "queue-lets-release",
+        "MEM-58",
+        "0.5.21",
+        "the queue does not make a release fatal",
+        profile(idle_ignores_queue_when_paused=True),
+    ),
+    lenient(
+        "release-keeps-the-cache",
+        "MEM-59",
+        LENIENT,
+        "the prefix cache survives a release",
+        method("fakes.engine.cache:PrefixCache.flush", _content_stays),
     ),
 )

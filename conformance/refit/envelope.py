@@ -73,5 +73,5 @@ def rollouts(bench: Bench) -> None:
 
 def _roll_out(bench: Bench) -> None:
     prompt = bench.prompt("rollout")
-    made = bench.sut.rollout(prompt, 8)  # type: ignore[attr-defined]
+    made = bench.sut.rollout(prompt, 8)  # type: ignore[attr-defined]  # optional
     bench.note("rollout", prompt=prompt, tokens=list(made["tokens"]), version=str(made["version"]))

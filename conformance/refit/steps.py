@@ -53,7 +53,7 @@ def give_memory(bench: Bench) -> None:
     if "phase" not in bench.caps.optional:
         bench.unsupported("the adapter has no phase()")
     try:
-        bench.sut.phase("train", 60.0)  # type: ignore[attr-defined]
+        bench.sut.phase("train", 60.0)  # type: ignore[attr-defined]  # optional
     except Exception as error:
         bench.note("phase_failed", error=f"{type(error).__name__}: {error}")
 

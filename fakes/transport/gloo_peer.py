@@ -97,7 +97,7 @@ class Group:
         buffer = np.empty(size, dtype=np.uint8)
         view = buffer.data
         while view.nbytes:
-            view = view[self._file.readinto(view) :]  # type: ignore[attr-defined]
+            view = view[self._file.readinto(view) :]  # type: ignore[attr-defined]  # a buffered binary file
         self._works.append(gloo.post(self._group, buffer))
         return {"number": len(self._works) - 1}
 

@@ -198,7 +198,7 @@ class WorldGroup:
             if split:
                 others = describe(range(1, max(2, groups.default.ranks)))
                 return f"trainer {others} (it would be split from the default group, which is bound to a device)"
-            return describe(groups.collectives.missing(self._joiner))  # type: ignore[arg-type]
+            return describe(groups.collectives.missing(self._joiner))  # type: ignore[arg-type]  # entered: there is one
 
         if not self._wait(lambda: bool(outcome), timeout_s, unless, "did not join", missing):
             return False

@@ -36,7 +36,7 @@ class WorldEventLoop(asyncio.BaseEventLoop):
             until = None if timeout is None else self._baton.now + timeout
             names = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self)))
             # `_ready` is the base loop's queue of callbacks, which the type stubs do not show.
-            self._baton.block(lambda: bool(self._ready), until, f"asyncio ({names})")  # type: ignore[attr-defined]
+            self._baton.block(lambda: bool(self._ready), until, f"asyncio ({names})")  # type: ignore[attr-defined]  # asyncio keeps it so
         return []
 
     # The stubs have a variadic type here that this signature cannot name; the arguments are the same.

@@ -123,7 +123,7 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
     book = book_with(described.get("rule_files", ()))
     lane = load_lane("fake", {})
     engine = described.get("engine") or ""
-    versions = split_engines(engine, lane.versions, lane.kind) if engine else ()  # type: ignore[attr-defined]
+    versions = split_engines(engine, lane.versions, lane.kind) if engine else ()  # type: ignore[attr-defined]  # of its class
     suts = tuple(described.get("suts") or ("reference",))
     side = described.get("side") or ""
     if side != "engine":
@@ -133,7 +133,7 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
     checks: list[Check] = []
     for number, policy in enumerate(described.get("policies") or ("resume",)):
         settings = Settings(
-            versions=versions or tuple(lane.versions),  # type: ignore[attr-defined]
+            versions=versions or tuple(lane.versions),  # type: ignore[attr-defined]  # of its class
             suts=suts,
             policy=policy_of(policy),
             rules=tuple(described.get("rules", ())),

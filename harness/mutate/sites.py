@@ -55,12 +55,12 @@ class Site:
     @property
     def line(self) -> int:
         """First line, from 1."""
-        return int(self.change.first.lineno)  # type: ignore[attr-defined]
+        return int(self.change.first.lineno)  # type: ignore[attr-defined]  # parsed
 
     @property
     def column(self) -> int:
         """First column in characters, from 1."""
-        return _column(self.source, self.line, self.change.first.col_offset)  # type: ignore[attr-defined]
+        return _column(self.source, self.line, self.change.first.col_offset)  # type: ignore[attr-defined]  # parsed
 
     @property
     def place(self) -> Place:
@@ -80,7 +80,7 @@ class Site:
         if self.stmt is not None:
             end = self.stmt.body[0].lineno if getattr(self.stmt, "body", None) else self.stmt.end_lineno + 1
             return range(self.stmt.lineno, max(end, self.stmt.lineno + 1))
-        return range(self.line, int(self.change.last.end_lineno or self.line) + 1)  # type: ignore[attr-defined]
+        return range(self.line, int(self.change.last.end_lineno or self.line) + 1)  # type: ignore[attr-defined]  # parsed
 
     def apply(self, target: str, live: Any) -> Undo:
         """Swap the mutated code into the program `live`; what is returned swaps it out again."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -112,6 +113,25 @@ def test_an_interrupted_run_leaves_nothing_running(tmp_path, lane, number, code)
     if number != signal.SIGKILL:
         assert (out, without_progress(err)) == ("", "refitcheck: interrupted\n")
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_background_job_that_ignores_interruptions_goes_on(tmp_path):
+    command = [sys.executable, "-m", "harness.cli", "run", "--exploration", "off", "--rule", "SESS", "-n", "2"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    ) as process:
+        while process.poll() is None:  # whenever it comes
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
+        out, _ = process.communicate()
+    assert (process.returncode, "held 10" in out) == (0, True)
 
 
 def children(process, several):

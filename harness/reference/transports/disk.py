@@ -16,7 +16,7 @@ import numpy as np
 from harness.reference.buckets import Parcel, parcels
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Answers, Engine, Weights, ask, raise_failed
-from harness.reference.errors import BadState
+from harness.reference.transports.lockstep import agree, next_parcel
 
 PHASE = "transfer"
 UPDATE = "update_weights_from_disk"
@@ -156,21 +156,10 @@ class DiskTransport:
         parcel: Parcel | None = None
         error: BaseException | None = None
         try:
-            parcel = next(stream, None)
-            if parcel is not None:
-                names.update(name for name, _ in parcel.named)
-            if (parcel is None or parcel.last) and names != set(state):
-                lacking = sorted(set(state) - names) or sorted(names - set(state))
-                raise BadState(f"{PHASE}: the export is not the state: {', '.join(lacking[:3])} of {len(lacking)}")
+            parcel = next_parcel(stream, names, state, PHASE)
             if rank == 0 and parcel is not None:
                 folder.write(parcel.named)
         except BaseException as e:
             error = e
-        try:
-            errors = self.trainer.all_gather(rank, error, deadline.meeting(PHASE))
-        except BaseException as e:
-            errors = [error, e]
-        first = next((e for e in errors if e is not None), None)
-        if first is not None:
-            raise first
+        agree(self.trainer, rank, error, lambda: deadline.meeting(PHASE))
         return parcel is not None

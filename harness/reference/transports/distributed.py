@@ -17,8 +17,9 @@ import numpy as np
 from harness.reference.buckets import Named, Parcel, parcels
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Answers, Engine, Waits, Weights, answered, any_refused, ask, raise_failed
-from harness.reference.errors import BadState, GroupFailed
+from harness.reference.errors import GroupFailed
 from harness.reference.lease import Lock, held
+from harness.reference.transports.lockstep import agree, next_parcel
 from harness.reference.transports.side_group import choose_cumem, unbound
 from harness.sut.protocol import ClockLike
 
@@ -281,28 +282,13 @@ class Transfer:
         parcel: Parcel | None = None
         error: BaseException | None = None
         try:
-            parcel = self._next(stream, names)
+            parcel = next_parcel(stream, names, self.state, PHASE)
             if rank == 0 and parcel is not None:
                 self._post(parcel)
         except BaseException as e:
             error = e
-        try:
-            errors = self.trainer.all_gather(rank, error, self.deadline.meeting(PHASE))
-        except BaseException as e:
-            errors = [error, e]
-        first = next((e for e in errors if e is not None), None)
-        if first is not None:
-            raise first
+        agree(self.trainer, rank, error, lambda: self.deadline.meeting(PHASE))
         return parcel is not None
-
-    def _next(self, stream: Iterator[Parcel], names: set[str]) -> Parcel | None:
-        parcel = next(stream, None)
-        if parcel is not None:
-            names.update(name for name, _ in parcel.named)
-        if (parcel is None or parcel.last) and names != set(self.state):
-            lacking = sorted(set(self.state) - names) or sorted(names - set(self.state))
-            raise BadState(f"{PHASE}: the export is not the state: {', '.join(lacking[:3])} of {len(lacking)}")
-        return parcel
 
     def _post(self, parcel: Parcel) -> None:
         """One update call to every engine, then the broadcasts that they wait for. Never repeated.

@@ -15,7 +15,8 @@ import numpy as np
 from harness.reference.buckets import Named, Parcel, parcels
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Engine, Weights
-from harness.reference.errors import BadState, BrokenGather, CallFailed
+from harness.reference.errors import BrokenGather, CallFailed
+from harness.reference.transports.lockstep import agree, next_parcel
 
 PHASE = "transfer"
 
@@ -97,7 +98,7 @@ class TensorTransfer:
         export: Export | None = None
         error: BaseException | None = None
         try:
-            parcel = self._next(stream, names)
+            parcel = next_parcel(stream, names, self.state, PHASE)
             if engine is not None and parcel is not None:
                 export = self.trainer.export(rank, parcel.named, ((engine.name, engine.ranks.index(rank)),))
         except BaseException as e:
@@ -105,25 +106,11 @@ class TensorTransfer:
         if engine is not None:
             error = self._deliver(rank, engine, parcel, export, error)
         try:
-            errors = self.trainer.all_gather(rank, error, self._meeting())
-        except BaseException as e:
-            errors = [error, e]
+            agree(self.trainer, rank, error, self._meeting)
         finally:
             if export is not None:
                 export.release()
-        first = next((e for e in errors if e is not None), None)
-        if first is not None:
-            raise first
         return parcel is not None
-
-    def _next(self, stream: Iterator[Parcel], names: set[str]) -> Parcel | None:
-        parcel = next(stream, None)
-        if parcel is not None:
-            names.update(name for name, _ in parcel.named)
-        if (parcel is None or parcel.last) and names != set(self.state):
-            lacking = sorted(set(self.state) - names) or sorted(names - set(self.state))
-            raise BadState(f"{PHASE}: the export is not the state: {', '.join(lacking[:3])} of {len(lacking)}")
-        return parcel
 
     def _deliver(
         self, rank: int, engine: Engine, parcel: Parcel | None, export: Export | None, error: BaseException | None

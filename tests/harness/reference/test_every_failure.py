@@ -1,9 +1,9 @@
-"""Every call of a refit failing in every way, under every policy: one line for each, against what was approved once.
+"""Every call of a refit failing in every way, under every policy: one line for each, against what it was.
 
 A line says what was raised, what was then asked of each engine and for how long, how the engines were left, which
-markers were written, and when it was over; then the same for the refit after it. The texts were read against the
-policies that harness/reference/refit.py declares. When behaviour changes on purpose, write them anew with
-`APPROVE=1 pytest tests/harness/reference/test_every_failure.py` and read the difference.
+markers were written, and when it was over; then the same for the refit after it. The texts were made by the client
+itself and pin what it does; the rules of conformance judge whether it is right. When behaviour changes on purpose,
+write them anew with `APPROVE=1 pytest tests/harness/reference/test_every_failure.py` and read the difference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Whole stories, every effect of them in order and in time, against what was read and approved once.
+"""Whole stories, every effect of them in order and in time, against what they were.
 
-The texts beside this file were made by the engine whose answers equal the recorded ones (tests/recorded) and read
-against the contract. A change of behaviour shows as a difference of lines; when it is meant, write the texts anew with
-`APPROVE=1 pytest tests/fakes/engine/control/test_stories.py` and read what changed.
+The texts beside this file were made by the engine itself, whose answers equal the recorded ones (tests/recorded):
+they pin what it does and prove nothing by themselves; only sessions and pauses of 0.5.23 were read line by line. A
+change of behaviour shows as a difference of lines; when it is meant, write the texts anew with `APPROVE=1 pytest
+tests/fakes/engine/control/test_stories.py` and read what changed.
 """
 
 from __future__ import annotations
