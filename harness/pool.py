@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from harness import watchdog
@@ -133,9 +133,12 @@ class Crew:
 
 
 def _join(processes: set[BaseProcess], seconds: float) -> None:
+    """The executor's own thread waits for them too, and the one that comes second learns of no exit code yet."""
     end = monotonic() + seconds
     for process in processes:
         process.join(max(0.0, end - monotonic()))
+    while any(process.exitcode is None for process in processes) and monotonic() < end:
+        sleep(LOOK_S / 10)
 
 
 @contextmanager

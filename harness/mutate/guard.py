@@ -53,17 +53,21 @@ def guarded(work: Callable[[], int]) -> int:
             stream.flush()
     read, write = os.pipe()
     with _adopting():
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until both know what to do with them
-        pid = os.fork()
-        if pid == 0:
-            os.close(read)
-            _run(work, write, mask)
-        os.close(write)
+        pid = 0
         try:
-            with _passing_signals(pid, mask) as interrupted:
-                said = _listen(read, pid, interrupted)
+            with _passing_signals() as passing:
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until both know what to do with them
+                pid = os.fork()
+                if pid == 0:
+                    os.close(read)
+                    _run(work, write, mask)
+                os.close(write)
+                passing.begin(pid)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                said = _listen(read, pid, passing.came)
         finally:
-            _end(pid)
+            if pid:
+                _end(pid)
             os.close(read)
     if said[0] == "interrupted":
         raise KeyboardInterrupt
@@ -148,20 +152,36 @@ def _listen(fd: int, pid: int, interrupted: list[float]) -> list[Any]:
             raise UsageError(f"{name} hangs: no end within {limit:g} s")
 
 
-@contextlib.contextmanager
-def _passing_signals(pid: int, mask: set[Any]) -> Iterator[list[float]]:
-    """INT and TERM go on to the child; yields when they came."""
-    came: list[float] = []
+class _Passing:
+    """INT and TERM go on to the child, once there is one; `came` says when, by `time.monotonic`."""
 
-    def forward(number: int, frame: object) -> None:
-        came.append(time.monotonic())
+    def __init__(self) -> None:
+        self.came: list[float] = []
+        self._to = 0
+
+    def begin(self, pid: int) -> None:
+        """This is the child; what came before it is not lost."""
+        self._to = pid
+        if self.came:
+            self._pass()
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.came.append(time.monotonic())
+        if self._to:
+            self._pass()
+
+    def _pass(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+            os.kill(self._to, signal.SIGINT)
 
-    before = {number: signal.signal(number, forward) for number in _ENDING}
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+@contextlib.contextmanager
+def _passing_signals() -> Iterator[_Passing]:
+    """Heard from before the fork: a mask is one thread's, and any thread may be given a signal that nobody hears."""
+    passing = _Passing()
+    before = {number: signal.signal(number, passing) for number in _ENDING}
     try:
-        yield came
+        yield passing
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

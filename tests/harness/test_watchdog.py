@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_a_client_that_calls_for_ever_is_found_by_its_deadline(cli):  # noqa: F8
     code, out, _ = cli(*hung(Polls, "--rule", "TOY-2"))
     assert code == 1
     assert "✗ EXPLORE-8" in out
-    assert f"it waits in {HERE}:" in out  # the client's line, wherever in our calls the interruption found it
+    assert re.search(r"it waits in tests/harness/(test_watchdog|toys)\.py:\d+ in ", out)  # or its toy engine
 
 
 @pytest.mark.parametrize(("sut", "doing"), [(HungSetup, "setup()"), (HungFactory, "its factory")])

@@ -42,6 +42,8 @@ class ScriptedServer:
     def stop(self):
         self.alive = False
 
+    give_up = stop
+
     def request(self, method, op, body=None, **options):
         self.asked.append((op, options.get("bearer")))
         if not self.alive:

@@ -79,6 +79,38 @@ def test_an_interrupt_comes_through():
         guard.guarded(work)
 
 
+EARLY = """
+import os, signal, threading, time
+from harness.mutate import guard
+
+threading.Thread(target=time.sleep, args=(100,), daemon=True).start()  # it may be given any signal too
+read, write = os.pipe()
+fork = os.fork
+
+def forked():
+    pid = fork()
+    if pid:
+        os.read(read, 1)  # sent already
+    return pid
+
+def work():
+    os.kill(os.getppid(), signal.SIGTERM)
+    os.write(write, b".")
+    signal.pause()
+
+os.fork = forked
+try:
+    guard.guarded(work)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_before_the_fork_has_returned_is_not_lost():
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
 def test_what_the_work_leaves_running_ends_with_it_even_in_a_session_of_its_own(tmp_path):
     def work():
