@@ -61,7 +61,7 @@ class Cleaner:
         # Without a memory saver release is idempotent, so this leaves no tag behind, whichever were released before.
         if not self.ask("release_memory_occupation", {}).ok or not self.ask("resume_memory_occupation", {}).ok:
             return False
-        if not self.load(seed) or self._served() != str(self._server.spec.model):
+        if not self._own_folder() or not self.load(seed):
             return False
         self.ask("update_weight_version", {"new_version": self.version})
         if self.ask("ready", method="GET").status == 503:
@@ -72,9 +72,16 @@ class Cleaner:
         tokens = answer.body["output_ids"]
         return bool(self._tokens.setdefault(seed, tokens) == tokens and self._flush())
 
-    def _served(self) -> Any:
+    def _own_folder(self) -> bool:
+        """Whether it says that it serves the folder that it was started with: an update from a disk changes that."""
+        own = str(self._server.spec.model)
+        if self._served() != own:
+            self.ask("update_weights_from_disk", {"model_path": own})
+        return self._served() == own
+
+    def _served(self) -> str:
         body = self.ask("model_info", method="GET").body
-        return body.get("model_path") if isinstance(body, dict) else None
+        return str(body.get("model_path")) if isinstance(body, dict) else ""
 
     def load(self, seed: int) -> bool:
         """A whole clean update to the weights of `seed`, with its flush."""

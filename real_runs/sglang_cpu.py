@@ -6,7 +6,7 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from real_runs.server import ServerError, ServerSpec
 if TYPE_CHECKING:
     import numpy as np
 
+    from fakes.transport.gloo_groups import GlooGroups, Peers
+
 ORACLE = "oracle"
 TRIES = 2  # starts of one server that fail, one after the other, before it is given up
 
@@ -47,7 +49,7 @@ class SglangCpuLane:
     clock: Clock = "real"
     default_tp = 1
     default_side = "engine"
-    provides: frozenset[str] = frozenset()
+    provides: frozenset[str] = frozenset({"groups"})
     versions = environments.SUPPORTED
     max_live = MAX_LIVE
     spares = 0
@@ -78,6 +80,7 @@ class SglangCpuLane:
         self._gate: FaultGate | None = None
         self._doors: Doors | None = None
         self._kits: list[Any] = []
+        self._peers: Peers | None = None
         self._began = time.monotonic()
         self._failures: Counter[ServerSpec] = Counter()
         self._given_up: dict[ServerSpec, str] = {}
@@ -94,6 +97,11 @@ class SglangCpuLane:
         """Progress, on stderr."""
         if not self._quiet:
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - for the person who waits
+
+    def expect(self, needs: Collection[str]) -> None:
+        """What the scenario that begins next needs: importing torch for a group takes seconds of no scenario's."""
+        if "groups" in needs and "groups" in self.provides:
+            self.peers.start()
 
     def begin(self, gate: FaultGate, seed: int) -> None:
         """A scenario begins; the servers of the last one stay."""
@@ -144,9 +152,17 @@ class SglangCpuLane:
 
         if self._gate is None:
             raise HarnessError("a trainer was asked for between scenarios")
-        kit = TrainerKit(None, ranks, self._gate.trainer, wire="torch")
+        kit = TrainerKit(None, ranks, self._gate.trainer, wire="torch", groups=lambda kit: self.groups())
         self._kits.append(kit)
         return kit
+
+    def groups(self) -> GlooGroups:
+        """The trainer's side of groups with these engines, over gloo as the engines' own side."""
+        from fakes.transport.gloo_groups import GlooGroups
+
+        if self._gate is None:
+            raise HarnessError("groups were asked for between scenarios")
+        return GlooGroups(self._gate.trainer, peers=self.peers)
 
     def weights(self, spec: EngineSpec, seed: int) -> dict[str, np.ndarray]:
         """The same weights as on the fakes."""
@@ -167,6 +183,9 @@ class SglangCpuLane:
         self._oracles.clear()
         if self._evidence is not None and self._pool.starts:
             self._evidence.close()
+        if self._peers is not None:
+            self._peers.close()
+            self._peers = None
         self._pool.close()
 
     # -- between the lane and its parts -----------------------------------------------------------------------------
@@ -177,6 +196,15 @@ class SglangCpuLane:
         if self._doors is None:
             raise HarnessError("a url was asked for between scenarios")
         return self._doors
+
+    @property
+    def peers(self) -> Peers:
+        """What the trainer's side of groups is forked from."""
+        if self._peers is None:
+            from fakes.transport.gloo_groups import Peers
+
+            self._peers = Peers()
+        return self._peers
 
     @property
     def starts(self) -> int:

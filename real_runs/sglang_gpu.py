@@ -56,6 +56,7 @@ class SglangGpuLane(SglangCpuLane):
 
     name = "sglang-gpu"
     where = "real, http, cuda"
+    provides = frozenset()  # a group with engines on GPUs needs NCCL, and a GPU for the trainer's rank
     max_live = 4
     switches: Mapping[str, str] = {
         "enable_memory_saver": "--enable-memory-saver",

@@ -23,7 +23,7 @@ class ScriptedServer:
     def __init__(self, env, spec, folder, progress):
         self.env, self.spec, self.folder = env, spec, folder
         self.starts, self.alive, self.stale, self.log_path = 0, False, False, folder / "log"
-        self.asked = []
+        self.asked, self.serves, self.loads_folders = [], str(spec.model), True
         ScriptedServer.made.append(self)
 
     @property
@@ -38,6 +38,7 @@ class ScriptedServer:
         self.starts += 1
         self.alive = True
         self.stale = False
+        self.serves = str(self.spec.model)
 
     def stop(self):
         self.alive = False
@@ -52,7 +53,9 @@ class ScriptedServer:
             tokens = [9, 9] if self.stale else [1, 2]
             logprobs = [[-0.5, token, None] for token in tokens]
             return reply({"output_ids": tokens, "meta_info": {"output_token_logprobs": logprobs}})
-        return reply({"success": True, "model_path": str(self.spec.model)})
+        if op == "update_weights_from_disk" and self.loads_folders:
+            self.serves = body["model_path"]
+        return reply({"success": True, "model_path": self.serves})
 
     def exchange(self, method, op, body=None, **options):
         server = self

@@ -66,6 +66,21 @@ def test_a_reset_that_does_not_work_is_a_restart(lane):
     assert ScriptedServer.made[0].starts == 2
 
 
+@pytest.mark.parametrize(("loads_folders", "starts"), [(True, 1), (False, 2)])
+def test_a_server_that_a_disk_update_renamed_gets_its_own_folder_back(lane, loads_folders, starts):
+    begun(lane)
+    lane.engine(SPEC).call("update_weights_from_disk", {"model_path": "/elsewhere"})
+    lane.finish()
+    server = ScriptedServer.made[0]
+    assert server.serves == "/elsewhere"
+    server.loads_folders = loads_folders
+    begun(lane)
+    lane.engine(SPEC)
+
+    assert (server.serves, server.starts) == (str(server.spec.model), starts)
+    assert not server.asked[-1][0].startswith("update_weights_from_disk")
+
+
 def test_a_restart_is_the_next_incarnation(lane):
     begun(lane)
     engine = lane.engine(SPEC)
