@@ -79,17 +79,8 @@ def units_of(settings: Settings, book: Book, lane_name: str, tp: int, *, shards:
     out: list[Unit] = []
     explored: list[Unit] = []
     for version in settings.versions:
-        fatal = _fatal_sample(settings, book, version)
-        for scenario in book.scenarios.values():
-            if scenario.fatal and fatal is not None and scenario.id not in fatal:
-                continue
-            if settings.side not in (None, scenario.side):
-                continue
-            invariants = invariants_judged(settings, book, scenario)
-            if not scenario.fits(version, tp, lane_name) or not (
-                invariants or judged(settings, book, scenario, version)
-            ):
-                continue
+        wanted = [scenario for scenario in book.scenarios.values() if _runs(settings, book, scenario, version)]
+        for scenario in _sampled(settings, [s for s in wanted if s.fits(version, tp, lane_name)], f"{version}/tp{tp}"):
             for sut in settings.suts if scenario.side == "refit" else ("",):
                 out.append(Unit(scenario.id, version, tp, sut))
                 if scenario.explore and settings.exploration != "off" and not settings.faults:
@@ -117,12 +108,19 @@ def invariants_judged(settings: Settings, book: Book, scenario: Scenario) -> lis
     return [book.rules[rule] for rule in sorted(book.invariants) if settings.wants(rule)]
 
 
-def _fatal_sample(settings: Settings, book: Book, version: str) -> frozenset[str] | None:
-    if settings.fatal_sample is None:
-        return None
-    ids = sorted(s.id for s in book.scenarios.values() if s.fatal and version_matches(version, s.versions))
-    picked = random.Random(f"{settings.seed}/{version}").sample(ids, min(settings.fatal_sample, len(ids)))
-    return frozenset(picked)
+def _runs(settings: Settings, book: Book, scenario: Scenario, version: str) -> bool:
+    if settings.side not in (None, scenario.side):
+        return False
+    return bool(invariants_judged(settings, book, scenario) or judged(settings, book, scenario, version))
+
+
+def _sampled(settings: Settings, scenarios: list[Scenario], engine: str) -> list[Scenario]:
+    """All that live, and of those that kill as many as are wanted: others on another engine, so that two see more."""
+    fatal = sorted(scenario.id for scenario in scenarios if scenario.fatal)
+    if settings.fatal_sample is None or settings.fatal_sample >= len(fatal):
+        return scenarios
+    kept = random.Random(f"{settings.seed}/{engine}").sample(fatal, settings.fatal_sample)
+    return [scenario for scenario in scenarios if not scenario.fatal or scenario.id in kept]
 
 
 def worse(old: Finding | None, new: Finding) -> Finding:

@@ -241,6 +241,26 @@ def test_a_sample_of_fatal_scenarios_is_picked_by_the_seed():
     assert len({tuple(picked(seed)) for seed in range(5)}) > 1
 
 
+def test_a_sample_is_of_the_fatal_scenarios_that_would_run():
+    def fatal(name, ids="X-1", **fields):
+        return Scenario(f"s/{name}", frozenset({ids}), fine, "fake only: a toy", fatal=True, **fields)
+
+    rules = (rule("X-1", lambda h: held(1)), rule("X-2", lambda h: held(1)))
+    elsewhere = [fatal(f"elsewhere-{i}", lanes=frozenset({"moon"})) for i in range(9)]
+    older = [fatal(f"older-{i}", versions="<0.5.20") for i in range(9)]
+    unwanted = [fatal(f"unwanted-{i}", "X-2") for i in range(9)]
+    wide = [fatal(f"wide-{i}", min_tp=2) for i in range(9)]
+    here = [fatal("a"), fatal("b")]
+    found = book(Suite("s", rules, (*elsewhere, *older, *unwanted, *wide, *here)))
+
+    def picked(count, tp=1):
+        settings = Settings(lane="toy", fatal_sample=count, rules=("X-1",), side="engine")
+        return [unit.scenario for unit in units_of(settings, found, "toy", tp)]
+
+    assert (len(picked(0)), len(picked(1)), picked(2), picked(9)) == (0, 1, ["s/a", "s/b"], ["s/a", "s/b"])
+    assert len({tuple(picked(1, tp)) for tp in range(2, 12)}) > 1
+
+
 def statuses(*given):
     settings = Settings(allow_inconclusive=("OK",))
     suite = Suite("s", tuple(rule(name, lambda h: held(1)) for name, _ in given), ())
