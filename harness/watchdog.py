@@ -83,8 +83,9 @@ def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
 
     begun = time.monotonic()
     handler = signal.signal(signal.SIGALRM, strike)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, again)
+    left, interval = signal.getitimer(signal.ITIMER_REAL)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, again)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -127,7 +127,7 @@ def test_a_fault_that_meets_no_call_anywhere_is_no_pass(xdist):
     options = ("--rule", "SESS-1", "--exploration", "off", "-p", "no:cacheprovider", "-q", *xdist)
     for fault, code in (("e9:nope#1:before:drop", 1), ("e0:flush_cache#1:before:status400", 0)):
         line = [sys.executable, "-m", "pytest", "--pyargs", "conformance", *options, "--fault", fault]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         assert ("met no call of the client: nothing was faulted there" in done.stdout) == bool(code)
 
@@ -166,7 +166,7 @@ def test_the_plugin_imports_nothing_heavy_until_it_is_needed(tmp_path):
         f"import sys\ndef test_x():\n    assert [m for m in {HEAVY!r} if m in sys.modules] == []\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "test_x.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -232,7 +232,7 @@ def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_
         "no:benchmark",
     ]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
+        [*command, "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
     )
     assert "engine fake:0.5.21 in process, tp 1" in done.stdout
     assert "policy quarantine" in done.stdout
@@ -243,11 +243,11 @@ def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_
 
 
 def test_a_client_that_hangs_is_interrupted_and_its_line_is_told(pytester, suite, capfd):
-    hung = ("--lane", "toy", "--sut", "tests.harness.test_watchdog:Sleeps", "--hang-timeout", "5", *OFF)
+    hung = ("--lane", "toy", "--sut", "tests.harness.test_watchdog:Sleeps", "--hang-timeout", "77", *OFF)
     code, names, out = outcome(pytester, capfd, "toysuite", *hung, "--rule", "TOY-2")
     assert (code, set(names.values())) == (1, {"failed"})
     assert "the client hung in " in out
-    assert "time.sleep(1e6)" in out
+    assert "time.sleep(soon())" in out
 
 
 @pytest.mark.parametrize(
