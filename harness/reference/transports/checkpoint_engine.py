@@ -100,7 +100,7 @@ class CheckpointEngineTransport:
     def __init__(self, trainer: Trainer, bucket_bytes: int) -> None:
         self.trainer = trainer
         self.bucket_bytes = bucket_bytes
-        self._layout: tuple[tuple[str, int], ...] = ()
+        self._layout: tuple[tuple[str, int], ...] = ()  # of the agents that are there
         self.senders: dict[int, Sender] = {}
         self.receivers: dict[str, list[Receiver]] = {}
 
@@ -116,7 +116,7 @@ class CheckpointEngineTransport:
         BadSetup where engine ranks outnumber trainer ranks. StreamFailed where an agent does not come up.
         """
         layout = tuple((e.name, e.incarnation) for e in engines)
-        if self.senders and layout == self._layout:
+        if layout == self._layout:
             return False
         self._abandon()
         needed = sum(e.endpoint.tp for e in engines)
@@ -240,8 +240,6 @@ class Transfer:
         names: set[str] = set()
         calls = 0
         try:
-            for receiver in receivers:
-                receiver.begin()
             for group in aligned(receivers, partial(self._heard, e)):
                 names |= {name for name, _ in group.ranks[0]}
                 if group.last:

@@ -125,15 +125,11 @@ class Sender(Side):
             raise ValueError(f"a bucket has at least {LEAST_BYTES} bytes: an element has to fit")
         super().__init__(agent, buffers)
         self.fill_bytes = fill_bytes
-        self._sent = 0
-        self._read = 0
-        self._used = 0
-        self._chunks: list[dict[str, Any]] = []
 
     def send(self, stream: Iterator[tuple[str, Bytes]], wait: Wait) -> None:
         """The whole stream; back when all of it was read. StreamFailed."""
         self._sent = self._read = self._used = 0
-        self._chunks = []
+        self._chunks: list[dict[str, Any]] = []
         for name, tensor in stream:
             self._put(name, tensor, wait)
         self._flush(wait, last=True)
@@ -180,10 +176,6 @@ class Receiver(Side):
         self.gpu = gpu
         self._note = note
         self._parts: dict[str, Bytes] = {}
-
-    def begin(self) -> None:
-        """A new stream."""
-        self._parts = {}
 
     def news(self) -> bool:
         """Whether a bucket, or the peer's last word, is there."""

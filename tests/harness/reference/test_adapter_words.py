@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.reference.adapter import TRANSPORTS, ReferenceSut, checkpoint_engine, distributed
-from harness.reference.errors import BadState
+from harness.reference.errors import BadSetup, BadState
 from tests.harness.reference.fleet import UPDATE, Rig, client, failing, state
 
 META = {"meta_info": {"weight_version": "v7"}, "output_ids": [4, 5]}
@@ -32,15 +32,14 @@ def test_a_lane_without_a_trainer_kit_is_not_supported() -> None:
 
 
 def test_a_rollout_asks_each_engine_in_turn_for_greedy_tokens() -> None:
-    rig = Rig(engines=2)
+    rig = Rig(engines=3)
     sut = client(rig)
     for engine in rig.e:
         engine.answers["generate"] = META
-    assert [sut.rollout([1, 2], 3) for _ in range(3)] == [{"tokens": [4, 5], "version": "v7"}] * 3
+    assert [sut.rollout([1, 2], 3) for _ in range(4)] == [{"tokens": [4, 5], "version": "v7"}] * 4
     sampling = {"temperature": 0, "max_new_tokens": 3, "ignore_eos": True}
     assert rig.e[0].log[-1] == ("generate", {"input_ids": [1, 2], "sampling_params": sampling})
-    assert [engine.ops.count("generate") for engine in rig.e] == [1, 2]
-    assert rig.order[-3:] == ["e1:generate", "e0:generate", "e1:generate"]
+    assert rig.order == ["e1:generate", "e2:generate", "e0:generate", "e1:generate"]
 
 
 @pytest.mark.parametrize("name", ["", "sleep", "TRAIN"])
@@ -63,7 +62,7 @@ def test_what_it_says_that_it_can() -> None:
         "retract",
         1,
     )
-    assert {"phase", "reported_version", "rollout"} <= before.optional
+    assert before.optional == {"buckets", "phase", "reported_version", "rollout", "setup"}
     after = client(Rig("0.5.20", spare=2), policy="terminal", transport="tensor").capabilities()
     assert (after.transports, after.policy, after.pause_mode, after.ranks) == (
         frozenset({"tensor"}),
@@ -91,8 +90,66 @@ def test_policy_and_transport_may_come_with_the_fleet() -> None:
     with pytest.raises(ValueError, match=r"^policy must be resume, quarantine, terminal, not 'x'$"):
         client(rig)
     rig.fleet = replace(rig.fleet, options={"transport": "x"})
-    with pytest.raises(ValueError, match=r"^transport must be tensor or .* or .*, not 'x'$"):
+    known = "tensor or distributed or checkpoint-engine or disk"
+    with pytest.raises(ValueError, match=f"^transport must be {known}, not 'x'$"):
         client(rig)
+    for name in ("tensor", "checkpoint-engine", "disk"):
+        rig.fleet = replace(rig.fleet, options={"transport": name})
+        assert client(rig)._client.transport.name == name  # type: ignore[union-attr]
+
+
+SETUP = {
+    "colocated": True,
+    "trainer": "megatron",
+    "transport": "auto",
+    "nodes_per_engine": 1,
+    "tensor_parallel_size": 2,
+    "data_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "expert_parallel_size": 1,
+    "pause_mode": "abort",
+    "kv_scales": None,
+}
+
+
+def test_a_setup_decides_transport_and_pause_mode_before_the_scenario_does() -> None:
+    rig = Rig(engines=2, tp=2)
+    rig.fleet = replace(rig.fleet, options={"setup": {**SETUP, "transport": "disk"}, "transport": "tensor"})
+    for given in ("", "disk"):
+        sut = client(rig, transport=given)
+        assert sut._client.transport.name == "disk"  # type: ignore[union-attr]
+        assert sut.capabilities().pause_mode == "abort"
+    with pytest.raises(BadSetup, match=r"^the client has transport tensor, and the setup asks for disk$"):
+        client(rig, transport="tensor")
+
+
+def test_a_setup_is_held_against_every_engine() -> None:
+    for odd in (0, 1):
+        rig = Rig(engines=2, tp=2)
+        rig.e[odd].tp = 4
+        rig.fleet = replace(rig.fleet, options={"setup": SETUP})
+        with pytest.raises(BadSetup, match="contradicts the engines, which have 2, 4"):
+            client(rig)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "raised"), [(NotImplementedError("no groups"), Unsupported), (OSError("no groups"), OSError)]
+)
+def test_only_a_lane_without_groups_is_not_supported(lacks: Exception, raised: type[Exception]) -> None:
+    class Kit:
+        ranks = 1
+
+        @property
+        def groups(self) -> Any:
+            raise lacks
+
+    sut = ReferenceSut(transport="distributed")
+    with pytest.raises(raised, match=r"^no groups$"):
+        sut.setup(replace(Rig().fleet, trainer=Kit()))
+    sut.set_weights(state(), "v")
+    with pytest.raises(RuntimeError, match=r"^setup has not been called$"):
+        sut.refit(1)
+    sut.close()
 
 
 def test_closing_closes_the_client_once() -> None:

@@ -143,7 +143,7 @@ def test_parcels_have_one_dtype_and_the_last_one_knows() -> None:
 
 def test_what_the_client_refuses_to_be() -> None:
     for options, text in (
-        ({"pause_mode": "in_place"}, "unsafe for weight refit"),
+        ({"pause_mode": "in_place"}, "^pause mode in_place is unsafe for weight refit: .* KV of the old weights$"),
         ({"pause_mode": "x"}, "pause mode must be abort or retract, not 'x'"),
         ({"bucket_bytes": 0}, "bucket_bytes must be above 0, not 0"),
         ({"transport": "x"}, "transport must be tensor or .*, not 'x'"),

@@ -97,6 +97,26 @@ def test_beginning_again_has_no_time_of_its_own() -> None:
         assert len(wire.calls) == 1
 
 
+def test_beginning_without_time_closes_nothing_either() -> None:
+    world, control, (wire,), (engine,) = made()
+    engine.session = Session.OPEN
+    with pytest.raises(DeadlineSpent, match=r"^begin: the refit's deadline is spent$"):
+        control.begin([engine], later(world, 10, 7.5))
+    assert wire.calls == []
+
+
+def test_the_last_question_is_asked_when_the_wait_is_just_over() -> None:
+    class Fifth(Deadline):
+        def work(self, step: str) -> float:
+            return 0.2
+
+    world, control, (wire,), engines = made()
+    wire.says = [BUSY] * 9
+    with pytest.raises(NeverIdle):
+        control.flush(engines, Fifth(world.clock, 1))
+    assert wire.times == [0, 0.1]
+
+
 def test_what_each_call_carries() -> None:
     world, control, (wire,), engines = made()
     deadline = Deadline(world.clock, 100)
