@@ -24,7 +24,8 @@ async def probe(tm: TokenizerManager, generator: Generator) -> int:
     """The status of a health check that generates."""
     tic = tm.loop.now
     sampling = {"max_new_tokens": 1, "temperature": 0.0}
-    item = Item(f"{HEALTH_PREFIX}_{generator.new_rid()}", [0], None, sampling, None, None)
+    rid = f"{HEALTH_PREFIX}_{generator.new_rid()}"
+    item = Item(rid, [0], None, sampling, None, None)
     states: dict[str, State] = {}
     task = tm.loop.spawn(generator.run(GenerateRequest([item], True, False, 1), None, states), "health")
     status = 503
@@ -34,7 +35,7 @@ async def probe(tm: TokenizerManager, generator: Generator) -> int:
             status = 200
             break
     task.cancel()
-    tm.states.pop(item.rid or "", None)
+    tm.states.pop(rid, None)
     tm.healthy = status == 200
     return status
 
