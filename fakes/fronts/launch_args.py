@@ -164,6 +164,13 @@ def _own_parser(prog: str) -> _Parser:
     return parser
 
 
+def options_of(version: str) -> dict[str, str]:
+    """Every option of a version by SGLang's name for its value, with its kind: store, true, optional, gone or const."""
+    table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+    mask = sum(1 << table["versions"].index(name) for name in _NEIGHBOURS.get(version, (version,)))
+    return {option["dest"]: option["kind"] for option in table["options"] if option.get("in", mask) & mask}
+
+
 def _sglang_parser(prog: str, version: str) -> _Parser:
     table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
     versions = _NEIGHBOURS.get(version, (version,))
