@@ -1,7 +1,7 @@
 """An importable `sglang` of what the drivers of engines import, by version, put on the path on demand.
 
-`install("0.5.23")` for this process, `environment("0.5.23")` for its children (PYTHONPATH), `installed(...)` for a block
-of a test. It refuses to load beside a real sglang, and whatever a driver asks of it and it lacks is an error that names
+`install("0.5.23")` for this process, `environment("0.5.23")` for its children (PYTHONPATH), `installed(...)` for a
+block. It refuses to load beside a real sglang, and whatever a driver asks of it and it lacks is an error that names
 the symbol, kept in `lacking()`: a driver that catches the ImportError must not be judged on a fallback.
 """
 

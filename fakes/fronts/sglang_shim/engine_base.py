@@ -3,7 +3,7 @@ driver's subclass without them cannot be made any more (entrypoints/EngineBase.p
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, ABCMeta
 from typing import Any
 
 from fakes.engine.profiles import EngineProfile
@@ -21,11 +21,11 @@ _OPTIONAL = ("load_lora_adapter", "unload_lora_adapter")
 
 
 def of(profile: EngineProfile) -> type:
-    """The abstract class of this version. miles: read from the branch's engine, which has the calls."""
+    """The abstract class of this version. miles: as in the sglang that miles-rl 0.0.2 brings, without them."""
     names = (*_ABSTRACT, *(_SESSION if profile.engine_session_calls and profile.version != "miles" else ()))
     body: dict[str, Any] = {name: _method(name, abstract=True) for name in names}
     body |= {name: _method(name, abstract=False) for name in _OPTIONAL}
-    return type(ABC)("EngineBase", (ABC,), {**body, "__module__": "sglang.srt.entrypoints.EngineBase"})
+    return ABCMeta("EngineBase", (ABC,), {**body, "__module__": "sglang.srt.entrypoints.EngineBase"})
 
 
 def _method(name: str, *, abstract: bool) -> Any:

@@ -1,4 +1,4 @@
-"""`sglang.srt.managers.io_struct`: the request structs of a version, made of the table that the engine validates with."""
+"""`sglang.srt.managers.io_struct`: the request structs of a version, of the table that the engine validates with."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class MultiprocessingSerializer:
 
         import torch.multiprocessing
 
-        torch.multiprocessing.set_sharing_strategy("file_system")
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
         file = io.BytesIO()
         ForkingPickler(file).dump(obj)
         data = file.getvalue()

@@ -26,8 +26,8 @@ ABSENT: dict[str, tuple[str, str]] = {
     "sglang.srt.managers.io_struct.BeginWeightUpdateReqInput": ("0.5.12.post1", "0.5.20"),
     "sglang.srt.managers.io_struct.EndWeightUpdateReqInput": ("0.5.12.post1", "0.5.20"),
 }
-"""Symbols that drivers ask for and that SGLang itself does not have, from one version to another: a driver's fallback is
-what it does there."""
+"""Symbols that drivers ask for and that SGLang itself does not have, from one version to another: a driver's fallback
+is what it does there."""
 
 
 def at(version: str) -> int:

@@ -12,8 +12,8 @@ async def update_weights(
     """Every rank serialises its tensors, rank 0 gathers them and calls the engine, once for the whole batch.
 
     The payload of every tp_rank is the same list, whose values hold one handle per rank; no session is opened
-    (weight_sync/utils.py:14@0.5.20; the caller must hold one from 0.5.21 on, :26@0.5.23). Returns the engine's answer on
-    rank 0 of the mesh, else None.
+    (weight_sync/utils.py:14@0.5.20; the caller must hold one from 0.5.21 on, :26@0.5.23). Returns the engine's answer
+    on rank 0 of the mesh, else None.
     """
     import torch.distributed as dist
 
