@@ -60,6 +60,23 @@ def test_a_key_that_nobody_knows():
         transport_of({**PLAIN, "tensor_paralel_size": 2}, SIZES)
 
 
+def test_all_that_is_missing_and_all_that_is_unknown_is_named():
+    some = {key: value for key, value in PLAIN.items() if key not in ("trainer", "kv_scales")}
+    with pytest.raises(BadSetup, match=r"^the setup lacks trainer, kv_scales: a missing key is never a default$"):
+        transport_of(some, SIZES)
+    with pytest.raises(BadSetup, match=r"^the setup has unknown keys: 7, x, y$"):
+        transport_of({"y": 0, **PLAIN, "x": 0, 7: 0}, SIZES)
+
+
+@pytest.mark.parametrize(
+    ("colocated", "asked", "where"), [(True, "distributed", "colocated"), (False, "tensor", "separate")]
+)
+def test_a_contradiction_says_where_the_engines_are(colocated, asked, where):
+    with pytest.raises(BadSetup) as told:
+        transport_of({**PLAIN, "colocated": colocated, "transport": asked}, SIZES)
+    assert str(told.value) == f"transport '{asked}' contradicts {where} engines: nothing else is tried instead"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
