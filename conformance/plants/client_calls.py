@@ -106,6 +106,16 @@ def _continue_meanwhile(endpoint: Any, send: Send, op: str, body: Any, timeout_s
     return waiting()
 
 
+def _continue_before_end(original: Any) -> Any:
+    def end(self: Any, engines: Any, timeout_s: float) -> None:
+        from harness.reference.engines import ask
+
+        ask(engines, "continue_generation", {}, timeout_s)
+        original(self, engines, timeout_s)
+
+    return end
+
+
 def _continue_before_kv(original: Any) -> Any:
     def onload(self: Any, guards: Any, deadline: Any) -> None:
         from harness.reference.engines import ask
@@ -260,6 +270,13 @@ PLANTS = (
         "areal-project/AReaL#1444, OpenRLHF/OpenRLHF#1262",
         "continue is called while the last update is under way",
         requests(_continue_meanwhile),
+    ),
+    broken(
+        "continue-before-end",
+        "PAUSE-5",
+        "NVIDIA-NeMo/RL#3519",
+        "continue is called after the last bucket, before the session is ended",
+        method(f"{CONTROL}.end", _continue_before_end),
     ),
     broken(
         "continue-before-kv",

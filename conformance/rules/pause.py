@@ -8,7 +8,7 @@ from conformance.judging import Judge, all_of, answered, every, op, said, wrong
 from conformance.refits import Finding, Part, each_call, each_part, parts, set_aside
 from conformance.rules.make import engine, refit
 from conformance.tokens import Sample, aborted_by_another, ended_by_itself, sample_of
-from conformance.view import UPDATE_OPS, State, died, state_at, steps
+from conformance.view import SESSION_OPS, UPDATE_OPS, State, died, state_at, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 
@@ -172,7 +172,16 @@ def _after_updates(call: Call, state: State, history: History) -> Finding | bool
     for update in updates:
         if update.pos < call.pos < update.end_pos:
             return "continue only after every update call has ended", f"{update.op} still under way", str(call)
+    if state.session == "open" and state.loaded and not _end_was_tried(call, history):
+        return "end_weight_update, then continue", "the session is open, with buckets in it", str(call)
     return None
+
+
+def _end_was_tried(call: Call, history: History) -> bool:
+    """Since the last begin; an end that failed is another rule's business."""
+    calls = history.calls(SESSION_OPS, engine=call.engine, incarnation=call.incarnation)
+    before = [c for c in calls if c.pos < call.pos]
+    return bool(before) and before[-1].op == "end_weight_update"
 
 
 def _after_tags(call: Call, state: State, history: History) -> Finding | bool:
@@ -206,9 +215,13 @@ RULES = (
     ),
     refit(
         "PAUSE-5",
-        "Generation is continued only after every update call has ended.",
+        "Generation is continued only after every update call has ended, and with it the session: end finalises.",
         each_call(_after_updates),
-        ["areal-project/AReaL#1444", "OpenRLHF/OpenRLHF#1262"],
+        [
+            "managers/scheduler_components/weight_updater.py:323@0.5.23",
+            "areal-project/AReaL#1444",
+            "OpenRLHF/OpenRLHF#1262",
+        ],
     ),
     refit(
         "PAUSE-6",

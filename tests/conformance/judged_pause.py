@@ -143,6 +143,28 @@ def continue_during_the_update() -> Tape:
     return tape
 
 
+@breaks("PAUSE-5", "the session is open")
+def continue_in_an_open_session() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("begin_weight_update", {})
+        tape.bucket()
+        resume(tape)
+        tape.sut("end_weight_update", {})
+    return tape
+
+
+@holds("PAUSE-5")
+def continue_after_an_end_that_failed() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("begin_weight_update", {})
+        tape.bucket()
+        tape.sut("end_weight_update", {}, 500)
+        resume(tape)
+    return tape
+
+
 @holds("PAUSE-6")
 def continue_after_the_tags() -> Tape:
     tape = Tape()
