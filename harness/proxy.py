@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-CLOSE_S = 10.0
+CLOSE_S = 60.0
+"""So long its thread may take to do what it is told: only a machine that hardly moves needs more than a moment."""
 
 
 class Proxy:

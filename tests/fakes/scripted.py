@@ -38,6 +38,7 @@ def _mapping(body: Any) -> dict[str, Any]:
 def _open_routes() -> dict[str, Route]:
     """An HTTP front asks a core for them."""
     paths = ("in", "hang", "die", "stream", "open", "request", "cancelled", "text", "empty", "tick_for_ever", "freeze")
+    paths += ("hanging", "answer_and_freeze")
     every = ("GET", "POST", "PUT", "DELETE")
     own = {
         f"/{name}": Route(
@@ -52,7 +53,8 @@ def _open_routes() -> dict[str, Route]:
 class ScriptedCore:
     """/in {s} answers after s; /hang never; /die {after}; /freeze {after, s}; /stream {n, every}; /open, /join: I/O.
 
-    Others at once.
+    /hanging counts the calls that hang; /answer_and_freeze {s} answers them and freezes in the same step. Others at
+    once.
     """
 
     routes = _open_routes()
@@ -61,6 +63,7 @@ class ScriptedCore:
         self.dead = False
         self.events: list[tuple[float, Event]] = []
         self.cancelled: list[int] = []
+        self.hanging: list[int] = []
         self._due: list[tuple[float, int, Callable[[], list[Effect]]]] = []
         self._n = 0
         self._io: dict[int, int] = {}
@@ -80,6 +83,7 @@ class ScriptedCore:
             return [effect for _, _, make in due for effect in make()]
         if isinstance(event, Cancel):
             self.cancelled.append(event.id)
+            self.hanging = [call for call in self.hanging if call != event.id]
             return []
         if isinstance(event, Done):
             body = {"error": event.error.type} if event.error else {"value": event.value}
@@ -125,13 +129,21 @@ class ScriptedCore:
             said = {"method": call.method, "query": call.query, "bearer": call.bearer, "body": raw}
             said["content_type"] = call.content_type
             return [Reply(id=call.id, status=201, body=said)]
+        elif path == "/hanging":
+            return [Reply(id=call.id, status=200, body=len(self.hanging))]
+        elif path == "/hang":
+            self.hanging.append(call.id)
+        elif path == "/answer_and_freeze":
+            self._at(now + body["s"], lambda: [self._die()])
+            answers: list[Effect] = [Reply(id=held, status=200, body="at last") for held in self.hanging]
+            return [*answers, Freeze(now + body["s"])]
         elif path == "/cancelled":
             return [Reply(id=call.id, status=200, body=len(self.cancelled))]
         elif path == "/text":
             return [Reply(id=call.id, status=400, body="no\n", media="text")]
         elif path == "/empty":
             return [Reply(id=call.id, status=503, media="empty")]
-        elif path != "/hang":
+        else:
             return [Reply(id=call.id, status=200, body={"path": path, "body": call.body}, value=("ok", call.via))]
         return []
 

@@ -21,7 +21,7 @@ def command(*arguments, cwd=ROOT):
     for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
         environment.pop(name, None)
     line = [sys.executable, "-m", *arguments, *NARROW]
-    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=500, check=False)
     return done.returncode, done.stdout, without_progress(done.stderr)
 
 

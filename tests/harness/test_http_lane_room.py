@@ -46,7 +46,7 @@ def test_a_server_that_cannot_write_its_trace_ends_at_once_and_is_no_answer(benc
     psutil.Process(engine._process.pid).rlimit(psutil.RLIMIT_FSIZE, (1, 1))
     outcome = engine.call("pause_generation", {"mode": "retract"}, timeout_s=600)
     assert outcome.ending == "dropped"
-    assert engine._process.process.wait(30) == TRACE_LOST
+    assert engine._process.process.wait(100) == TRACE_LOST
     with pytest.raises(
         HarnessError, match="the fake broke: it could not write its trace; see whether there is room in"
     ):
@@ -67,7 +67,7 @@ def test_a_server_that_somebody_else_killed_is_no_death_of_an_engine(bench, lane
     """The kernel's OOM killer, above all: what its client did about it is nobody's verdict."""
     engine = bench.e0
     os.kill(engine._process.pid, signal.SIGKILL)
-    assert engine._process.process.wait(30) == -signal.SIGKILL
+    assert engine._process.process.wait(100) == -signal.SIGKILL
     assert engine.call("pause_generation", {"mode": "retract"}).ending == "refused"
     with pytest.raises(
         HarnessError, match="the fake broke: its process ended of SIGKILL, and neither this run nor its"
@@ -79,7 +79,7 @@ def test_deaths_that_the_scenario_or_the_engine_wanted_are_none_of_ours(bench, l
     bench.e0.kill()
     bench.e0.restart()
     assert bench.e0.call("resume_memory_occupation", {}, timeout_s=60).ending == "dropped"
-    assert bench.e0._process.process.wait(30) == -signal.SIGKILL
+    assert bench.e0._process.process.wait(100) == -signal.SIGKILL
     assert bench.e0.call("model_info", method="GET").ending == "refused"
     records = lane.finish()
     assert [len([r for r in trace if getattr(r, "name", "") == "die"]) for trace in records] == [0, 1]

@@ -106,9 +106,9 @@ def test_an_interrupted_run_leaves_nothing_running(tmp_path, lane, number, code)
     ) as process:
         family = children(process, 3 if lane == "fake" else 2)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == code
-    _, left = psutil.wait_procs(family, timeout=30)
+    _, left = psutil.wait_procs(family, timeout=300)
     assert left == []
     if number != signal.SIGKILL:
         assert (out, without_progress(err)) == ("", "refitcheck: interrupted\n")

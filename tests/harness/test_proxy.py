@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -80,7 +81,7 @@ class Stage:
         self.doors = Doors(self.gate)
         self.server = Server()
         self.url = self.doors.url(self.server)
-        self.client = httpx.Client(base_url=self.url, timeout=20)
+        self.client = httpx.Client(base_url=self.url, timeout=60)
 
     def fault(self, text: str) -> None:
         self.gate.plant(parse_fault(text))
@@ -88,6 +89,16 @@ class Stage:
     def calls(self):
         self.doors.sync()
         return History.from_records(self.trace.records).calls()
+
+
+@contextmanager
+def gone_after(stage, once):
+    """Within it a client that sent a call and got no answer so far; afterwards it went away, as soon as `once()`."""
+    with socket.create_connection(("127.0.0.1", int(stage.url.rpartition(":")[2])), 60) as raw:
+        raw.sendall(b"POST /flush_cache HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        while not once():  # the test's own time limit ends it
+            pass
+        yield raw
 
 
 @pytest.fixture
@@ -156,7 +167,7 @@ def events(handler, parts, between) -> None:
 def test_a_stream_passes_event_by_event_and_its_end_is_recorded_before_the_client_hears_it(stage):
     turn = threading.Semaphore(0)
     parts = [b'data: {"t":1}\n\n', b'data: {"t":2}\n\n', b"data: [DONE]\n\n"]
-    waits = iter((20, 20, 0.3))  # seconds: the client must not hear the last event before the server's end
+    waits = iter((60, 60, 0.3))  # seconds: the client must not hear the last event before the server's end
     stage.server.answer = lambda handler: events(handler, parts, lambda: turn.acquire(timeout=next(waits)))
     got = []
     with stage.client.stream("POST", "/generate", json={"stream": True}) as response:
@@ -195,13 +206,12 @@ def test_a_client_that_goes_away_reaches_the_server_and_is_recorded_as_a_timeout
             left.set()
 
     stage.server.answer = answer
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(stage.url + "/generate", json={}, timeout=0.3)
-    assert arrived.is_set()
+    with gone_after(stage, arrived.is_set):
+        pass
     (call,) = stage.calls()
     assert (call.outcome, call.status) == ("indefinite", None)
     assert call.error.startswith("timeout")
-    assert left.wait(20)
+    assert left.wait(60)
 
 
 def test_a_dead_server_resets_and_the_next_incarnation_is_behind_the_same_url(stage):
@@ -249,12 +259,14 @@ def test_a_drop_closes_the_connection_without_an_answer(stage, when, delivered):
 @pytest.mark.parametrize(("when", "delivered"), [("before", 0), ("after", 1)])
 def test_a_hang_lasts_until_the_client_goes_away(stage, when, delivered):
     stage.fault(f"e0:flush_cache#1:{when}:hang")
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(stage.url + "/flush_cache", timeout=0.3)
+    with gone_after(stage, lambda: stage.server.seen if delivered else stage.calls()) as raw:
+        raw.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            raw.recv(1)
+        assert [call.outcome for call in stage.calls()] == ["open"]
     assert len(stage.server.seen) == delivered
     (call,) = stage.calls()
     assert call.error.startswith("timeout")
-    assert call.end_t - call.t >= 0.25
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -269,12 +281,12 @@ def test_a_delay_is_waited_for_and_then_all_is_well(stage, when):
 def test_a_delayed_call_still_arrives_after_its_client_gave_up(stage):
     arrived = threading.Event()
     stage.server.answer = lambda handler: (reply(handler, 200, b"{}"), arrived.set())
-    stage.fault("e0:flush_cache#1:before:delay=0.6")
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(stage.url + "/flush_cache", timeout=0.2)
+    stage.fault("e0:flush_cache#1:before:delay=3")
+    with gone_after(stage, stage.calls):
+        pass
     assert stage.calls()[0].error.startswith("timeout")
     assert not arrived.is_set()
-    assert arrived.wait(20)
+    assert arrived.wait(60)
 
 
 @pytest.mark.parametrize(("when", "delivered"), [("before", 0), ("after", 1)])
@@ -294,17 +306,17 @@ def test_closing_ends_what_is_under_way_unbinds_and_ends_the_thread(stage, capfd
 
     def wait() -> None:
         try:
-            httpx.post(stage.url + "/flush_cache", timeout=20)
+            httpx.post(stage.url + "/flush_cache", timeout=60)
         except httpx.HTTPError as error:
             failed.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not stage.calls() and time.monotonic() < deadline:
         thread.join(0.01)
     stage.doors.close()
-    thread.join(20)
+    thread.join(60)
     assert [type(error) for error in failed] == [httpx.RemoteProtocolError]
     with pytest.raises(httpx.ConnectError):
         httpx.get(stage.url + "/health")
@@ -327,12 +339,12 @@ def test_nothing_is_bound_after_the_process_has_ended(killed):
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     url = process.stdout.readline().strip()
     port = int(re.search(r":(\d+)$", url)[1])
-    socket.create_connection(("127.0.0.1", port), 20).close()
+    socket.create_connection(("127.0.0.1", port), 60).close()
     if killed:
         process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), 20)
+        socket.create_connection(("127.0.0.1", port), 60)
 
 
 def test_a_second_door_to_the_same_target_is_the_first(stage):

@@ -20,10 +20,18 @@ from tests.examples import http_adapter, minimal_adapter
 SCALE = 0.5
 
 
-class Quick(http_adapter.Adapter):
+class Patient(http_adapter.Adapter):
+    """Its calls have the seconds that a busy machine may need; a test that has to wait for them gives less."""
+
     def setup(self, fleet):
         super().setup(fleet)
-        self.trainer.client.timeout = 1.0
+        self.trainer.client.timeout = 60.0
+
+
+class Forgetful(Patient):
+    def setup(self, fleet):
+        super().setup(fleet)
+        self.trainer.begin = lambda url: None
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +47,7 @@ def stage(lane):
     trace.write(Header())
     gate = FaultGate(trace, lane.now)
     lane.begin(gate, 0)
-    bench = Bench(lane, gate, EngineSpec("0.5.23", tp=2), sut_factory=Quick)
+    bench = Bench(lane, gate, EngineSpec("0.5.23", tp=2), sut_factory=Patient)
 
     def finish() -> History:
         return History.from_records(trace.records, *lane.finish())
@@ -70,18 +78,18 @@ def test_the_url_of_an_endpoint_is_not_the_engines_own_and_is_recorded(stage):
     (endpoint,) = endpoints_of([bench.e0])
     assert endpoint.url != bench.e0.url
     assert endpoint.url == endpoint.url
-    assert httpx.get(f"{endpoint.url}/model_info", timeout=20).json()["weight_version"] == "default"
+    assert httpx.get(f"{endpoint.url}/model_info", timeout=60).json()["weight_version"] == "default"
     assert ops(finish()) == [("model_info", "ok")]
 
 
 def test_a_generation_streams_through_and_a_bearer_opens_the_door(stage):
     bench, finish = stage
     (endpoint,) = endpoints_of([bench.engine(admin_api_key="secret")])
-    assert httpx.post(f"{endpoint.url}/flush_cache", timeout=20).status_code in (401, 403)
+    assert httpx.post(f"{endpoint.url}/flush_cache", timeout=60).status_code in (401, 403)
     bearer = {"Authorization": "Bearer secret"}
-    assert httpx.post(f"{endpoint.url}/flush_cache", headers=bearer, timeout=20).status_code == 200
+    assert httpx.post(f"{endpoint.url}/flush_cache", headers=bearer, timeout=60).status_code == 200
     body = {"input_ids": [9, 10, 11], "sampling_params": {"max_new_tokens": 4, "ignore_eos": True}, "stream": True}
-    with httpx.stream("POST", f"{endpoint.url}/generate", json=body, timeout=20) as response:
+    with httpx.stream("POST", f"{endpoint.url}/generate", json=body, timeout=60) as response:
         lines = [line for line in response.iter_lines() if line]
     assert len(lines) == 5
     assert lines[-1] == "data: [DONE]"
@@ -122,10 +130,11 @@ def test_a_call_that_its_client_gives_up_is_recorded_before_the_refit_ends(stage
     bench, finish = stage
     bench.fault("e0:pause_generation#1:before:hang", "e0:continue_generation#1:before:hang")
     assert bench.sut  # set up: the door is open
+    bench.sut.trainer.client.timeout = 2.0
     loop = bench.lane.doors._proxy._loop
 
     def give_up(url: str) -> None:
-        loop.call_soon_threadsafe(loop.call_later, 0.5, time.sleep, 1.5)  # it learns late that its client is gone
+        loop.call_soon_threadsafe(loop.call_later, 1.0, time.sleep, 2.0)  # it learns late that its client is gone
         bench.sut.trainer.post(url, "continue_generation", {})
 
     bench.sut.trainer._continue = give_up
@@ -135,7 +144,7 @@ def test_a_call_that_its_client_gives_up_is_recorded_before_the_refit_ends(stage
     hung = history.calls(origin="sut")
     assert [(c.op, c.error[:7]) for c in hung] == [("pause_generation", "timeout"), ("continue_generation", "timeout")]
     assert all(c.end_pos < refit.end_pos for c in hung)
-    assert all(c.end_t - c.t >= 0.9 / SCALE for c in hung)
+    assert all(c.end_t - c.t >= 0.5 / SCALE for c in hung)
 
 
 def test_nothing_is_bound_or_left_running_after_the_scenario(stage):
@@ -155,34 +164,40 @@ def test_nothing_is_bound_or_left_running_after_the_scenario(stage):
     while not History.from_records(bench.gate.trace.records).calls("generate"):
         running.join(0.01)
     history = finish()
-    running.join(20)
+    running.join(60)
     assert [type(error) for error in failed] == [httpx.RemoteProtocolError]
     assert ops(history) == [("generate", "open")]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
     assert "proxy" not in {thread.name for thread in threading.enumerate()}
-    assert [p for p in psutil.Process().children(recursive=True) if "launch_server" in " ".join(p.cmdline())] == []
+    assert psutil.Process(bench.lane.launcher.pid).children() == []
 
 
 LONG = {"input_ids": [9, 10, 11], "sampling_params": {"max_new_tokens": 10000, "ignore_eos": True}}
 GOOD = ("--rule", "SESS-1", "--rule", "CACHE-4", "--rule", "VERIF-1", "--scenario", "refit/cache/a-warm-prompt")
 HTTP = ("--lane", "http", "--lane-option", f"time_scale={SCALE}")
-FAST = ("--lane", "http", "--lane-option", "time_scale=0.2")
 
 
 @pytest.mark.parametrize(
-    ("lane_options", "adapter"), [(HTTP, http_adapter), (HTTP, minimal_adapter), ((), minimal_adapter)]
+    ("lane_options", "sut"),
+    [
+        (HTTP, f"{__name__}:Patient"),
+        (HTTP, f"{minimal_adapter.__name__}:Adapter"),
+        ((), f"{minimal_adapter.__name__}:Adapter"),
+    ],
 )
-def test_the_examples_are_held(run, lane_options, adapter):
+def test_the_examples_are_held(run, lane_options, sut):
     more = ("--scenario", "refit/envelope/two-refits")
-    code, out = run(*lane_options, "--sut", f"{adapter.__name__}:Adapter", *GOOD, *more)
+    code, out = run(*lane_options, "--sut", sut, *GOOD, *more)
     assert (code, "held 3   violated 0" in out) == (0, True), out
 
 
-@pytest.mark.parametrize(("lane_options", "adapter"), [(FAST, http_adapter), ((), minimal_adapter)])
-def test_an_example_that_forgets_begin_violates_the_rule_about_sessions(run, lane_options, adapter):
+@pytest.mark.parametrize(
+    ("lane_options", "sut"), [(HTTP, f"{__name__}:Forgetful"), ((), f"{minimal_adapter.__name__}:ForgetsBegin")]
+)
+def test_an_example_that_forgets_begin_violates_the_rule_about_sessions(run, lane_options, sut):
     options = ("--rule", "SESS-1", "--scenario", "refit/envelope/two-refits")
-    code, out = run(*lane_options, "--sut", f"{adapter.__name__}:ForgetsBegin", *options)
+    code, out = run(*lane_options, "--sut", sut, *options)
     assert code == 1
     assert "✗ SESS-1 MUST" in out
     assert "a bucket outside a session" in out
@@ -198,5 +213,5 @@ def test_an_example_that_forgets_begin_violates_the_rule_about_sessions(run, lan
 )
 def test_faults_reach_a_trainer_that_only_knows_the_url(run, scenario, rules):
     named = [word for rule in rules for word in ("--rule", rule)]
-    code, out = run(*FAST, "--sut", "tests.examples.http_adapter:Adapter", *named, "--scenario", scenario)
+    code, out = run(*HTTP, "--sut", f"{__name__}:Patient", *named, "--scenario", scenario)
     assert (code, f"held {len(rules)}   violated 0" in out) == (0, True), out

@@ -26,7 +26,7 @@ def shell(options, redirect="", **more):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     environment.pop("GITHUB_STEP_SUMMARY", None)
     line = f'"{sys.executable}" -m harness.cli {options} {redirect}'
-    done = subprocess.run(["sh", "-c", line], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["sh", "-c", line], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert "Traceback" not in done.stdout + done.stderr
     return done.returncode, done.stdout, without_progress(done.stderr)
 
@@ -63,7 +63,7 @@ def test_a_reader_that_goes_away_is_silence_and_changes_no_exit_code(options, co
     os.close(read)
     command = [sys.executable, "-m", "harness.cli", *options.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command, env=environment, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=500)
     os.close(write)
     assert (done.returncode, without_progress(done.stderr.decode())) == (code, "")
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def python(code, *arguments, **more):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False, **more)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False, **more)
 
 
 def names(folder):
@@ -133,7 +133,7 @@ def test_two_runs_at_once_may_write_the_same_files(tmp_path):
         for _ in range(2)
     ]
     for process in both:
-        _, err = process.communicate(timeout=100)
+        _, err = process.communicate(timeout=500)
         assert (process.returncode, without_progress(err)) == (0, "")
     assert json.loads((tmp_path / "r.json").read_text())["counts"]["held"] == 1
     kept = list((tmp_path / "h").iterdir())

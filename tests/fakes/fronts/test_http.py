@@ -26,7 +26,7 @@ def server(start):
 
 @pytest.fixture
 def client(server):
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=100) as client:
         yield client
 
 
@@ -67,26 +67,33 @@ def test_a_stream_is_server_sent_events(client):
 
 def test_durations_are_scaled(client):
     # 200 seconds of the core would time out.
-    assert client.post("/in", json={"s": 20.0}, timeout=10).json() == {"after": 20.0}
+    assert client.post("/in", json={"s": 20.0}, timeout=100).json() == {"after": 20.0}
 
 
-def test_a_client_that_hangs_up_is_a_cancel(client):
+def until(client, path, number):
+    """Ask until it says so: the server notices on its own time, and every question gives it a turn."""
+    while client.post(path).json() != number:  # the test's own time limit ends it
+        pass
+
+
+def test_a_client_that_hangs_up_is_a_cancel(client, server):
     before = client.post("/cancelled").json()
-    with pytest.raises(httpx.ReadTimeout):
-        client.post("/hang", timeout=0.2)
-    # The server notices on its own time; every question gives it a turn.
-    assert any(client.post("/cancelled").json() == before + 1 for _ in range(1000))
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        until(client, "/hanging", 1)
+    until(client, "/cancelled", before + 1)
+    assert client.post("/hanging").json() == 0
 
 
 def test_a_client_that_hangs_up_amid_a_stream_is_a_cancel(client):
     before = client.post("/cancelled").json()
-    with client.stream("POST", "/stream", json={"n": 2000, "every": 0.1}) as reply:
+    with client.stream("POST", "/stream", json={"n": 2000, "every": 2.0}) as reply:
         next(reply.iter_lines())
-    assert any(client.post("/cancelled").json() == before + 1 for _ in range(1000))
+    until(client, "/cancelled", before + 1)
 
 
 def test_answers_overlap(client):
-    slow = httpx.Client(base_url=client.base_url, timeout=30)
+    slow = httpx.Client(base_url=client.base_url, timeout=100)
     with slow, slow.stream("POST", "/stream", json={"n": 2, "every": 4.0}) as reply:
         assert client.post("/text").status_code == 400
         assert len([line for line in reply.iter_lines() if line]) == 3
@@ -116,8 +123,8 @@ def test_a_body_over_the_limit_is_refused_whatever_it_declared(start):
         for _ in range(40):
             yield b"x" * (1 << 18)
 
-    with start("--max-body-mb", "1") as server, httpx.Client(base_url=server.url, timeout=30) as client:
-        plain = HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with start("--max-body-mb", "1") as server, httpx.Client(base_url=server.url, timeout=100) as client:
+        plain = HTTPConnection("127.0.0.1", server.port, timeout=100)
         plain.request("POST", "/request", body=b"x" * (40 << 20))
         declared = plain.getresponse().status
         plain.close()
@@ -128,10 +135,10 @@ def test_a_body_over_the_limit_is_refused_whatever_it_declared(start):
 def test_death_is_a_dropped_connection_then_refused_connects(start, tmp_path):
     with start("--trace", str(tmp_path / "t.jsonl"), "--engine-name", "e7", log=tmp_path / "log") as server:
         with pytest.raises(httpx.RemoteProtocolError, match="disconnected without sending"):
-            httpx.post(server.url + "/die", json={"after": 5.0}, timeout=30)
+            httpx.post(server.url + "/die", json={"after": 5.0}, timeout=100)
         with pytest.raises(httpx.ConnectError):
             httpx.get(server.url + "/health")
-        assert server.wait(10) == -signal.SIGKILL
+        assert server.wait(60) == -signal.SIGKILL
         log = server.log_tail()
     assert "Scheduler hit an exception: AssertionError: boom" in log
     assert "SIGQUIT received." in log
@@ -141,33 +148,36 @@ def test_death_is_a_dropped_connection_then_refused_connects(start, tmp_path):
     assert died["t"] - raised["t"] >= 5.0
 
 
-def frozen(client):
-    """Whether it stopped answering: some turns pass until it does."""
-    try:
-        return any(client.get("/no/such", timeout=0.3) is None for _ in range(1000))
-    except httpx.ReadTimeout:
-        return True
+def until_frozen(client):
+    """Ask until it stops answering; one that is only slow has these seconds."""
+    while True:
+        try:
+            client.get("/no/such", timeout=3.0)
+        except httpx.ReadTimeout:
+            return
 
 
-def test_a_frozen_process_connects_and_answers_nothing_until_it_dies(start):
-    with start() as server, httpx.Client(base_url=server.url) as client, ThreadPoolExecutor() as pool:
-        ending = pool.submit(client.post, "/freeze", json={"after": 1.0, "s": 50.0}, timeout=30)
-        assert frozen(client)
+def test_a_frozen_process_connects_and_answers_nothing(start):
+    with start() as server, httpx.Client(base_url=server.url) as client, socket.create_connection(
+        ("127.0.0.1", server.port)
+    ) as raw:  # fmt: skip
+        body = b'{"after": 1.0, "s": 1e6}'
+        raw.sendall(b"POST /freeze HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        until_frozen(client)
         for path in ("/docs", "/no/such", "/text", "/openapi.json"):
             with pytest.raises(httpx.ReadTimeout):
-                httpx.get(server.url + path, timeout=0.1)
-        with pytest.raises(httpx.RemoteProtocolError):
-            ending.result()
-        assert server.wait(10) == -signal.SIGKILL
+                httpx.get(server.url + path, timeout=httpx.Timeout(60, read=0.1))
+        assert server.alive
 
 
-def test_what_was_said_before_the_freeze_is_still_heard(start):
-    with start() as server, httpx.Client(base_url=server.url, timeout=30) as client, ThreadPoolExecutor() as pool:
-        waiting = [pool.submit(client.post, "/in", json={"s": 2.0}) for _ in range(5)]
-        dying = pool.submit(client.post, "/freeze", json={"after": 4.0, "s": 20.0})
-        assert [answer.result().status_code for answer in waiting] == [200] * 5
+def test_what_was_said_before_the_freeze_is_still_heard_and_then_it_dies(start):
+    with start() as server, httpx.Client(base_url=server.url, timeout=100) as client, ThreadPoolExecutor(6) as pool:
+        waiting = [pool.submit(client.post, "/hang") for _ in range(5)]
+        until(client, "/hanging", 5)
         with pytest.raises(httpx.RemoteProtocolError):
-            dying.result()
+            client.post("/answer_and_freeze", json={"s": 20.0})
+        assert [answer.result().json() for answer in waiting] == ["at last"] * 5
+        assert server.wait(60) == -signal.SIGKILL
 
 
 def test_a_server_that_is_stopped_leaves_nothing(start):
@@ -203,10 +213,10 @@ def test_a_server_ends_with_a_parent_that_was_killed_even_when_it_is_frozen(mode
     with parent:
         server = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-        assert ended(server.pid, 20)
+        assert ended(server.pid, 60)
 
 
 def test_sigterm_ends_it_in_peace(start):
     with start() as server:
         psutil.Process(server.pid).terminate()
-        assert server.wait(20) is not None
+        assert server.wait(60) is not None
