@@ -197,3 +197,30 @@ def test_only_the_last_parcel_is_the_last():
     named = [("a", np.zeros(1, "f4")), ("b", np.zeros(1, "f2")), ("c", np.zeros(1, "f4"))]
     assert [p.last for p in parcels(named, 8)] == [False, False, True]
     assert [p.last for p in parcels([], 8)] == []
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_the_rank_that_gave_no_payload_is_named(silent):
+    rig = Rig(tp=2)
+    rig.kit.silent = {silent}
+    with pytest.raises(BrokenGather, match=f"^transfer: no payload for e0 from trainer rank {silent}$"):
+        client(rig).refit(100)
+    assert UPDATE not in rig.e[0].ops
+    assert not rig.e[0].paused
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_export_that_fails_after_its_last_tensor_is_learnt_by_all_at_once(failing):
+    rig = Rig(tp=2)
+    stream = rig.kit.stream
+
+    def spoilt(rank, *args):
+        yield from stream(rank, *args)
+        if rank == failing:
+            raise OSError("bad disk")
+
+    rig.kit.stream = spoilt
+    with pytest.raises(OSError, match="^bad disk$"):
+        client(rig).refit(100)
+    assert rig.world.now < 1.0
+    assert rig.kit.live == []
