@@ -203,7 +203,7 @@ def test_only_the_last_parcel_is_the_last():
 def test_the_rank_that_gave_no_payload_is_named(silent):
     rig = Rig(tp=2)
     rig.kit.silent = {silent}
-    with pytest.raises(BrokenGather, match=f"^transfer: no payload for e0 from trainer rank {silent}$"):
+    with pytest.raises(BrokenGather, match=rf"^transfer: no payload for e0 from trainer rank {silent}$"):
         client(rig).refit(100)
     assert UPDATE not in rig.e[0].ops
     assert not rig.e[0].paused
@@ -220,7 +220,7 @@ def test_an_export_that_fails_after_its_last_tensor_is_learnt_by_all_at_once(fai
             raise OSError("bad disk")
 
     rig.kit.stream = spoilt
-    with pytest.raises(OSError, match="^bad disk$"):
+    with pytest.raises(OSError, match=r"^bad disk$"):
         client(rig).refit(100)
     assert rig.world.now < 1.0
     assert rig.kit.live == []
