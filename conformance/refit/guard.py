@@ -30,6 +30,8 @@ CELLS = (
     (False, "megatron", "tensor", ""),
     (False, "fsdp2", "auto", ""),
     (False, "fsdp2", "distributed", ""),
+    (False, "megatron", "checkpoint-engine", "checkpoint-engine"),
+    (True, "megatron", "checkpoint-engine", ""),
     (False, "megatron", "disk", "disk"),
     (True, "fsdp2", "disk", "disk"),
     (False, "fsdp2", "disk", ""),

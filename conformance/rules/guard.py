@@ -6,11 +6,11 @@ from conformance.rules.make import refit
 from harness.history import History, Note
 from harness.rules import Verdict, held, violated
 
-OPS = {
-    "tensor": "update_weights_from_tensor",
-    "distributed": "update_weights_from_distributed",
-    "disk": "update_weights_from_disk",
-    "ipc": "update_weights_from_ipc",
+TRANSPORTS = {
+    "update_weights_from_tensor": "tensor",
+    "update_weights_from_distributed": "distributed",
+    "update_weights_from_disk": "disk",
+    "update_weights_from_ipc": "ipc",
 }
 
 
@@ -53,19 +53,26 @@ def _by_the_table(history: History) -> Verdict:
         exercised += 1
         until = notes[at + 1].pos if at + 1 < len(notes) else history.length
         refused = str(note.get("refused") or "")
-        used = sorted({c.op for c in history.calls(OPS.values(), origin="sut") if note.pos < c.pos < until})
+        used = _used(history, note.pos, until)
         cell = {key: note.get("setup", {}).get(key) for key in ("colocated", "trainer", "transport")}
         if not expected:
             if not refused or used:
                 told = f"{cell} was taken" + (f", and sent by {', '.join(used)}" if used else "")
                 return violated(allowed=["a refusal"], actual=told, where=str(note), exercised=exercised)
             continue
-        if refused or used != [OPS[expected]]:
+        if refused or used != [expected]:
             told = f"{cell}: " + (f"refused: {refused[:120]}" if refused else f"sent by {', '.join(used) or 'nothing'}")
-            return violated(
-                allowed=[f"sent by {OPS[expected]} alone"], actual=told, where=str(note), exercised=exercised
-            )
+            return violated(allowed=[f"sent by {expected} alone"], actual=told, where=str(note), exercised=exercised)
     return held(exercised)
+
+
+def _used(history: History, since: int, until: int) -> list[str]:
+    """The transports by which anything was sent: receivers of a checkpoint engine post what they got as tensors."""
+    calls = history.calls(TRANSPORTS, origin="sut")
+    used = {TRANSPORTS[c.op] for c in calls if since < c.pos < until}
+    if "tensor" in used and any(since < n.pos < until for n in history.trainer("nixl_transfer")):
+        used = used - {"tensor"} | {"checkpoint-engine"}
+    return sorted(used)
 
 
 RULES = (

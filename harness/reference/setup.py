@@ -26,7 +26,7 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
     "kv_scales": (dict, type(None)),
 }
 TRAINERS = ("megatron", "fsdp2")
-SETTINGS = ("auto", "tensor", "distributed", "disk")
+SETTINGS = ("auto", "tensor", "distributed", "checkpoint-engine", "disk")
 
 TABLE: Mapping[tuple[bool, str, str], str] = {
     (True, "megatron", "auto"): "tensor",
@@ -35,6 +35,7 @@ TABLE: Mapping[tuple[bool, str, str], str] = {
     (True, "fsdp2", "tensor"): "tensor",
     (False, "megatron", "auto"): "distributed",
     (False, "megatron", "distributed"): "distributed",
+    (False, "megatron", "checkpoint-engine"): "checkpoint-engine",
     (True, "megatron", "disk"): "disk",
     (True, "fsdp2", "disk"): "disk",
     (False, "megatron", "disk"): "disk",

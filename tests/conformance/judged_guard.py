@@ -58,12 +58,12 @@ def a_contradiction_is_refused() -> Tape:
     return built("BadSetup: contradicts", transport="", names="tensor")
 
 
-@breaks("GUARD-2", "was taken, and sent by update_weights_from_distributed")
+@breaks("GUARD-2", "was taken, and sent by distributed")
 def a_contradiction_is_taken() -> Tape:
     return built("", transport="", names="tensor", used="distributed")
 
 
-@breaks("GUARD-2", "sent by update_weights_from_tensor")
+@breaks("GUARD-2", "sent by tensor")
 def another_transport() -> Tape:
     return built("", transport="distributed", used="tensor")
 
@@ -71,3 +71,27 @@ def another_transport() -> Tape:
 @breaks("GUARD-2", "refused: no")
 def what_works_is_refused() -> Tape:
     return built("no", transport="distributed")
+
+
+def received(used_nixl: bool, transport: str) -> Tape:
+    tape = Tape()
+    tape.fact("construct", engine="", setup={}, refused="", transport=transport)
+    if used_nixl:
+        tape.trainer("nixl_transfer", agent="a", regions=[0])
+    tape.sut(UPDATES["tensor"], {})
+    return tape
+
+
+@holds("GUARD-2")
+def receivers_post_what_they_got() -> Tape:
+    return received(True, "checkpoint-engine")
+
+
+@breaks("GUARD-2", "sent by checkpoint-engine")
+def receivers_where_tensors_were_asked_for() -> Tape:
+    return received(True, "tensor")
+
+
+@breaks("GUARD-2", "sent by tensor")
+def tensors_where_receivers_were_asked_for() -> Tape:
+    return received(False, "checkpoint-engine")
