@@ -44,6 +44,14 @@ MUTANTS = (
         flush_failure="refuse",
     ),
     table("base64-death-turned-into-400", "ERR-54", "0.5.12 refuses bad base64", "0.5.12.post1", base64="http400"),
+    table("no-tokenizer-turned-into-400", "ERR-62", "0.5.12 refuses", "0.5.12.post1", needs_tokenizer="refuse"),
+    code(
+        "no-tokenizer-met-in-the-scheduler",
+        "ERR-61",
+        "what needs a tokenizer is let through",
+        "fakes.engine.generate_request:_needs_tokenizer",
+        Body("return None"),
+    ),
     table(
         "queue-counts-while-paused",
         "CACHE-53",

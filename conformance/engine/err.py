@@ -85,6 +85,25 @@ def an_empty_payload_list(bench: Bench) -> None:
     _fatal(bench, "empty-list", [])
 
 
+def _without_a_tokenizer(bench: Bench) -> None:
+    e = bench.e0
+    sampling = {"temperature": 0, "max_new_tokens": 4, "min_new_tokens": 2}
+    e.call("generate", {"input_ids": list(bench.prompt("tokenizer")), "sampling_params": sampling}, origin="traffic")
+    e.call("model_info", method="GET")
+
+
+@scenarios.add("ERR-61", relation=NOT_RUN, versions=">=0.5.17 || miles")
+def a_request_that_needs_a_tokenizer(bench: Bench) -> None:
+    """min_new_tokens, with --skip-tokenizer-init."""
+    _without_a_tokenizer(bench)
+
+
+@scenarios.add("ERR-62", "ERR-51", relation=NOT_RUN, versions="<0.5.17,!=miles", fatal=True)
+def a_request_that_needs_a_tokenizer_kills(bench: Bench) -> None:
+    """The same before 0.5.17."""
+    _without_a_tokenizer(bench)
+
+
 def _fatal(bench: Bench, kind: str, payloads: list[str]) -> None:
     e = bench.e0
     push(bench, e, kind, payloads=payloads * bench.tp)

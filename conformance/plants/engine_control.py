@@ -320,6 +320,8 @@ PLANTS = (
         method(f"{TOKENIZER}.flush_cache", _flush_takes_the_lock),
     ),
     lenient("base64-kills", "ERR-53", "0.5.12.post1", "bad base64 kills", profile(base64="die")),
+    lenient("tokenizer-missed-too-late", "ERR-61", "0.5.12.post1", "it dies of it", profile(needs_tokenizer="die")),
+    lenient("tokenizer-missed-in-time", "ERR-62", "0.5.17", "it is refused", profile(needs_tokenizer="refuse")),
     lenient("base64-refused", "ERR-54", "0.5.17", "bad base64 is refused", profile(base64="http400")),
     lenient(
         "old-route-kept",

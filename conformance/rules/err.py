@@ -6,8 +6,8 @@ from conformance.judging import DIES, answered, every, later, op, said, wrong
 from conformance.pushes import push_answered, push_unchanged
 from conformance.refits import Finding, Part, each_part, got, reported
 from conformance.rules.make import engine, refit
-from conformance.view import BUCKET, BUCKETS, acted, died
-from harness.history import History
+from conformance.view import BUCKET, BUCKETS, State, acted, died
+from harness.history import Call, History
 from harness.rules import Verdict, held
 
 HS = "entrypoints/http_server.py"
@@ -61,6 +61,12 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
 def _made_good(part: Part, name: str, pos: int) -> bool:
     """A begin that was refused because a session was open, and was then done again."""
     return name == "begin_weight_update" and any(acted(c) for c in part.op(name) if c.pos > pos)
+
+
+def _needs_a_tokenizer(call: Call, state: State) -> bool:
+    """In this suite engines run with --skip-tokenizer-init."""
+    sampling = call.request.get("sampling_params") if isinstance(call.request, dict) else None
+    return call.op == "generate" and bool((sampling or {}).get("min_new_tokens")) and not state.dead
 
 
 RULES = (
@@ -143,5 +149,22 @@ RULES = (
         "An empty payload list kills the engine.",
         push_answered("empty-list", DIES),
         ["managers/tp_worker.py:200@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "ERR-61",
+        "A request that needs a tokenizer, of an engine that has none, is refused with 400 and harms nobody.",
+        every(
+            answered(_needs_a_tokenizer, said(400)),
+            answered(lambda c, s: c.op == "model_info", said(200)),
+        ),
+        ["sampling/sampling_params.py:306@0.5.17", "observed 0.5.23 on CPU"],
+        versions=">=0.5.17 || miles",
+    ),
+    engine(
+        "ERR-62",
+        "A request that needs a tokenizer kills an engine that has none.",
+        answered(_needs_a_tokenizer, DIES),
+        ["sampling/penaltylib/min_new_tokens.py:31@0.5.12.post1", "observed 0.5.12.post1 on CPU"],
+        versions="<0.5.17,!=miles",
     ),
 )

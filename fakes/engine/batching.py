@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from fakes.engine.cache import PrefixCache
+from fakes.engine.fatal_requests import check_prefill, check_token
 from fakes.engine.memo import SHARED
 from fakes.engine.model import Model, TokenKV, log_softmax
+from fakes.engine.profiles import EngineProfile
 from fakes.engine.request import LogprobRow, Req, choose, row
 
 NEW_TOKEN_RATIO = 0.7
@@ -55,6 +57,8 @@ class Batch:
         model: Model,
         cache: PrefixCache,
         *,
+        profile: EngineProfile,
+        device: str,
         max_running: int,
         max_tokens: int,
         eos: frozenset[int],
@@ -68,6 +72,8 @@ class Batch:
         self.running: list[Req] = []
         self.last: list[Req] = []
         self.last_is_prefill = False
+        self._profile = profile
+        self._device = device
         self._max_running = max_running
         self._max_tokens = max_tokens
         self._eos = eos
@@ -103,6 +109,7 @@ class Batch:
         self.settle()
         admitted = self._admit()
         if admitted:
+            check_prefill(self._profile, self._device, admitted)
             steps = [self._prefill(req, weights) for req in admitted]
             return Forward("prefill", steps, now + prefill_s, weights, facts)
         if not self.running:
@@ -118,7 +125,8 @@ class Batch:
             req.output.append(step.token)
             if step.row is not None:
                 req.output_rows.append(step.row)
-            req.update_finish(self._eos)
+            req.update_finish(self._eos, stop_first=self._profile.stop_beats_length)
+            check_token(req)
             if req.finish is not None:
                 self._finish(req)
         done = [step.req for step in forward.steps]

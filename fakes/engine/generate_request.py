@@ -77,12 +77,21 @@ _LATE = {"choice": (), "watermark": ("0.5.22", "0.5.23"), "beam_width": ORDER[OR
 """What SamplingParams has only in some versions; `choice` is in the JSON contract alone."""
 
 
+def _texts(given: Mapping[str, Any], name: str) -> list[Any]:
+    """What a request stops at, as a list: one text is a list of one, the empty text too. TypeError for what has no
+    length (sampling/sampling_params.py:212@0.5.17)."""
+    value = given.get(name)
+    texts = [value] if isinstance(value, str) else [] if value is None else value
+    max((len(text) for text in texts), default=0)
+    return texts  # type: ignore[no-any-return]  # a list, or what passes for one
+
+
 def _needs_tokenizer(given: Mapping[str, Any]) -> None:
-    """From 0.5.17 what needs a tokenizer is refused without one (sampling/sampling_params.py:315@0.5.17)."""
+    """From 0.5.17 what needs a tokenizer is refused without one (sampling/sampling_params.py:306@0.5.17)."""
     for name in ("stop", "stop_regex"):
-        value = given.get(name)
-        if value:
-            raise _refuse(m.NO_STOP_TEXT, name=name, value=[value] if isinstance(value, str) else value)
+        texts = _texts(given, name)
+        if texts:
+            raise _refuse(m.NO_STOP_TEXT, name=name, value=texts)
     if given.get("min_new_tokens"):
         raise _refuse(m.NO_MIN_TOKENS, value=given["min_new_tokens"])
 
@@ -98,7 +107,7 @@ def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
             raise _refuse(message, value=value[name])
     if value["min_new_tokens"] > value["max_new_tokens"]:
         raise _refuse(m.MIN_OVER_MAX, value=value["min_new_tokens"], limit=value["max_new_tokens"])
-    if p.structs == "msgspec":
+    if p.needs_tokenizer == "refuse":
         _needs_tokenizer(given)
     return Sampling(
         max_new_tokens=int(value["max_new_tokens"]),
@@ -109,4 +118,5 @@ def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
         stop_token_ids=frozenset(value["stop_token_ids"]),
         ignore_eos=bool(value["ignore_eos"]),
         seed=value["sampling_seed"],
+        stop_text=any(bool(_texts(given, name)) for name in ("stop", "stop_regex")),
     )

@@ -349,6 +349,19 @@ SLEEP_TOO_LONG = Message(
     "timestamp out of range for platform time_t", ALL, "raise", "time.sleep (CPython 3.11)", "OverflowError"
 )
 TOP_K_RANGE = Message("selected index k out of range", ALL, "raise", "torch.topk", "RuntimeError")
+NO_TOKENIZER = Message(
+    "'NoneType' object has no attribute 'additional_stop_token_ids'",
+    ALL[:1], "raise", "sampling/penaltylib/min_new_tokens.py:31@0.5.12.post1; observed", "AttributeError",
+)  # fmt: skip
+NO_DECODER = Message(
+    "'NoneType' object has no attribute 'decode'",
+    ALL[:1], "raise", "managers/schedule_batch.py:1117@0.5.12.post1", "AttributeError",
+)  # fmt: skip
+NO_PINNED_MEMORY = Message(
+    "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is available on this "
+    "system.",
+    ALL[:1], "raise", "layers/logits_processor.py:542@0.5.12.post1; observed", "RuntimeError",
+)  # fmt: skip
 
 
 def catalogue() -> dict[str, Message]:

@@ -66,6 +66,12 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """An empty rid without abort_all is ignored with a warning, not looked up."""
     failed_generation: Literal["leak", "drop", "abort"]
     """What a refused or cancelled generation leaves: its rids taken, its sent prompts running, or nothing."""
+    needs_tokenizer: Literal["die", "refuse"]
+    """Without a tokenizer, what a request needs one for (stop texts, min_new_tokens): an AttributeError, or a 400."""
+    pins_input_logprobs: bool
+    """Log-probabilities of a prompt go through pinned memory, which kills an engine on a CPU."""
+    stop_beats_length: bool
+    """A stop token at max_new_tokens ends a request with "stop"; before, with "length"."""
     bucket_strict: bool
     """The distributed bucket checks zip lengths and alignment."""
     engine_session_calls: bool
@@ -158,6 +164,9 @@ _V12 = EngineProfile(
     abort_once=False,
     abort_unknown_rid_warns=False,
     failed_generation="leak",
+    needs_tokenizer="die",
+    pins_input_logprobs=True,
+    stop_beats_length=False,
     bucket_strict=False,
     engine_session_calls=False,
     signal_delay_s=0.08,
@@ -193,6 +202,9 @@ _V12 = EngineProfile(
         "abort_once": f"{_TM}:1489@0.5.12.post1",
         "abort_unknown_rid_warns": f"{_TM}:1489@0.5.12.post1",
         "failed_generation": f"{_TM}:548@0.5.12.post1 (no clean-up)",
+        "needs_tokenizer": "sampling/penaltylib/min_new_tokens.py:31@0.5.12.post1; observed",
+        "pins_input_logprobs": "layers/logits_processor.py:174,542@0.5.12.post1; observed",
+        "stop_beats_length": "managers/schedule_batch.py:1215@0.5.12.post1",
         "bucket_strict": "weight_sync/tensor_bucket.py:1@0.5.12.post1",
         "engine_session_calls": "entrypoints/engine.py@0.5.12.post1",
         "signal_delay_s": "observed: dropped after 76 to 108 ms",
@@ -226,6 +238,8 @@ _V17 = _next(
         "parallelism_info": "utils/weight_checker.py@0.5.17",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
         "failed_generation": f"{_TM}:3483@0.5.17",
+        "needs_tokenizer": "sampling/sampling_params.py:306@0.5.17; observed: 0.5.23",
+        "pins_input_logprobs": "layers/logits_processor.py:637@0.5.17; observed",
         "freeze_s": f"{_TM}:3065@0.5.17 (sleep in the SIGQUIT handler, which runs on the event loop)",
         "coredump_wait_s": f"{_TM}:3075@0.5.17; observed: 0.5.23 (SGLANG_CUDA_COREDUMP_BEFORE_CRASH_WAIT_SECS)",
         "flush_failure": f"{_WU}:108@0.5.17",
@@ -240,15 +254,22 @@ _V17 = _next(
     parallelism_info="dict",
     abort_unknown_rid_warns=True,
     failed_generation="abort",
+    needs_tokenizer="refuse",
+    pins_input_logprobs=False,
     freeze_s=5.0,
     coredump_wait_s=60.0,
 )
 _V18 = _next(
     _V17,
     "0.5.18",
-    {"model_info": f"{_HS}:738@0.5.18", "failed_generation": f"{_TM}:3417@0.5.18"},
+    {
+        "model_info": f"{_HS}:738@0.5.18",
+        "failed_generation": f"{_TM}:3417@0.5.18",
+        "stop_beats_length": "managers/schedule_batch.py:1653@0.5.18",
+    },
     model_info=_INFO_18,
     failed_generation="drop",
+    stop_beats_length=True,
 )
 _V19 = _next(
     _V18,

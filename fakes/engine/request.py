@@ -28,6 +28,8 @@ class Sampling:
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     seed: int | None = None
+    stop_text: bool = False
+    """Whether it stops at texts too; only versions that die of it get this far."""
 
     @property
     def greedy(self) -> bool:
@@ -91,19 +93,23 @@ class Req:
             limit = min(limit, self.logprobs.start)
         return max(limit, 0)
 
-    def update_finish(self, eos: frozenset[int]) -> None:
-        """Decide after a new token whether the request is over (managers/schedule_batch.py:2007@0.5.23)."""
+    def update_finish(self, eos: frozenset[int], *, stop_first: bool = True) -> None:
+        """Decide after a new token whether the request is over (managers/schedule_batch.py:2007@0.5.23).
+
+        `stop_first`: a token that is both the last allowed one and a stop token stops, instead of being too much.
+        """
         if self.finish is not None:
             return
         if self.to_finish is not None:
             self.finish, self.to_finish = self.to_finish, None
             return
         token = self.output[-1]
-        stops = not self.sampling.ignore_eos and len(self.output) >= self.sampling.min_new_tokens
-        if stops and (token in self.sampling.stop_token_ids or token in eos):
+        full = len(self.output) >= self.sampling.max_new_tokens
+        stops = not self.sampling.ignore_eos and (token in self.sampling.stop_token_ids or token in eos)
+        if stops and (stop_first or not full):
             self.finish = {"type": "stop", "matched": token}
             self.finished_len = len(self.output)
-        elif len(self.output) >= self.sampling.max_new_tokens:
+        elif full:
             self.finish = {"type": "length", "length": self.sampling.max_new_tokens}
             self.finished_len = self.sampling.max_new_tokens
 

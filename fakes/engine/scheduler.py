@@ -76,6 +76,8 @@ class Scheduler:
         self.batch = Batch(
             self.model,
             self.cache,
+            profile=profile,
+            device=config.device,
             max_running=config.max_running_requests,
             max_tokens=config.max_total_tokens,
             eos=eos_ids(model_config),

@@ -119,3 +119,45 @@ def route_and_method() -> Tape:
 @breaks("ERR-55", "404")
 def method_is_404() -> Tape:
     return routes(404, 404)
+
+
+def tokenizer(status: int | None, after: int = 200) -> Tape:
+    tape = Tape()
+    told = {"error": {"message": "min_new_tokens=2 is unavailable"}} if status else None
+    tape.call("generate", {"sampling_params": {"min_new_tokens": 2}}, status, told, error="" if status else "dropped")
+    if status:
+        tape.call("model_info", {}, after, {}, method="GET")
+    return tape
+
+
+@holds("ERR-61")
+def no_tokenizer_is_400() -> Tape:
+    return tokenizer(400)
+
+
+@breaks("ERR-61", "dropped")
+def no_tokenizer_kills_late() -> Tape:
+    return tokenizer(None)
+
+
+@breaks("ERR-61", "500")
+def no_tokenizer_harms() -> Tape:
+    return tokenizer(400, after=500)
+
+
+@holds("ERR-62")
+def no_tokenizer_kills() -> Tape:
+    return tokenizer(None)
+
+
+@breaks("ERR-62", "400")
+def no_tokenizer_is_refused() -> Tape:
+    return tokenizer(400)
+
+
+@leaves_open("ERR-61")
+@leaves_open("ERR-62")
+def nobody_needs_a_tokenizer() -> Tape:
+    tape = Tape()
+    tape.call("generate", {"sampling_params": {"max_new_tokens": 2}}, 200, {})
+    return tape

@@ -10,6 +10,7 @@ from fakes.engine.batching import Batch
 from fakes.engine.cache import PrefixCache
 from fakes.engine.memo import SHARED
 from fakes.engine.model import Model
+from fakes.engine.profiles import PROFILES
 from fakes.engine.request import Logprobs, Req, Sampling
 from fakes.engine.weights import RankWeights
 from fakes.tiny import tiny_config, tiny_weights
@@ -26,6 +27,8 @@ def batch(running: int = 8, tokens: int = 1000, log: list[Any] | None = None) ->
     return Batch(
         Model(CONFIG, [RANK]),
         PrefixCache(tokens),
+        profile=PROFILES["0.5.23"],
+        device="cpu",
         max_running=running,
         max_tokens=tokens,
         eos=frozenset({2}),

@@ -182,7 +182,7 @@ def test_stop_texts_need_a_tokenizer_from_0_5_17(name):
     words = "is unavailable when skip_tokenizer_init=True (requires tokenizer to decode tokens to text for matching)."
     assert said({name: "end"}) == f"{name}=['end'] {words}"
     assert said({name: ["a", "b"]}) == f"{name}=['a', 'b'] {words}"
-    for nothing in ("", [], None):
+    for nothing in ([], None):
         prepared({name: nothing})
     prepared({name: "end"}, OLD)
 

@@ -63,13 +63,26 @@ def test_what_is_greedy(sampling, greedy) -> None:
         ([9, 2], {"max_new_tokens": 2}, frozenset({2}), {"type": "stop", "matched": 2}),
         ([9, 2], {"ignore_eos": True}, frozenset({2}), None),
         ([9, 3], {"ignore_eos": True, "stop_token_ids": frozenset({3})}, NONE, None),
-        ([9, 2], {"min_new_tokens": 2}, frozenset({2}), {"type": "stop", "matched": 2}),
-        ([9, 2], {"min_new_tokens": 3}, frozenset({2}), None),
     ],
 )
 def test_when_it_is_over(output, sampling, eos, wanted) -> None:
     """managers/schedule_batch.py:2007@0.5.23."""
     assert finish(req(output, **sampling), eos) == wanted
+
+
+@pytest.mark.parametrize(
+    ("output", "stop_first", "wanted"),
+    [
+        ([9, 2], True, {"type": "stop", "matched": 2}),
+        ([9, 2], False, {"type": "length", "length": 2}),
+        ([2], False, {"type": "stop", "matched": 2}),
+    ],
+)
+def test_a_stop_token_at_the_length_by_version(output, stop_first, wanted) -> None:
+    """Up to 0.5.17 the length is looked at first (managers/schedule_batch.py:1577@0.5.17)."""
+    made = req(output, max_new_tokens=2)
+    made.update_finish(frozenset({2}), stop_first=stop_first)
+    assert made.finish == wanted
 
 
 def test_an_abort_takes_effect_with_the_next_token_and_nothing_after_it() -> None:

@@ -13,8 +13,11 @@ def body(n: int = 3, prompt: object = PROMPT, **more: object) -> dict[str, objec
 
 
 def plain_requests(version: str) -> Teller:
-    """One after the other: cold, cached, with log-probabilities, with stops, several prompts, several answers."""
-    engine = Teller(version)
+    """One after the other: cold, cached, with log-probabilities, with stops, several prompts, several answers.
+
+    On a GPU, since log-probabilities of a prompt kill 0.5.12 on a CPU.
+    """
+    engine = Teller(version, device="cuda")
     engine.call("generate", body())
     engine.call("generate", body(rid="mine"))
     wanted = {"return_logprob": True, "logprob_start_len": 1, "top_logprobs_num": 2, "token_ids_logprob": [3]}
