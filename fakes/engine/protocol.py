@@ -195,3 +195,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     checker_cuda_shim: bool = False
     stale_batch_steps: int = 0
     random_seed: int = 0
+    launch_command: str | None = None
+    """The command line that launched it, for /server_info."""

@@ -1,7 +1,8 @@
 """The fields of ServerArgs by version, with their values on a CPU server that was told nothing else.
 
-A table, nothing else; `server_info` reads it. From /server_info of real servers (0.5.20 and 0.5.23), otherwise the
-defaults that the version's source gives. What belongs to one start of one server is null: host, port, paths, seed.
+A table, nothing else; `server_info` reads it. From /server_info of real servers (0.5.12.post1, 0.5.17, 0.5.20 to
+0.5.23), otherwise the defaults that the version's source gives. What belongs to one start of one server is null: host,
+port, paths, seed.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ from typing import Any
 # fmt: off
 ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
     ("0.5.12.post1", "0.5.12.post1"): [
-        ("auto", "mamba_scheduler_strategy"),
+        ("layer_first", "hicache_mem_layout"),
+        ("no_buffer", "mamba_scheduler_strategy"),
         ("eager", "piecewise_cuda_graph_compiler"),
         ("round-robin-split", "nsa_prefill_cp_mode"),
         (False,
-         "enable_deepep_waterfill enable_breakable_cuda_graph disable_piecewise_cuda_graph "
+         "enable_deepep_waterfill enable_breakable_cuda_graph "
          "enforce_piecewise_cuda_graph enable_nan_detection enable_nsa_prefill_context_parallel "
          "debug_tensor_dump_inject"),
         (None,
-         "grpc_http_sidecar_port nsa_prefill_backend nsa_decode_backend cuda_graph_max_bs cuda_graph_bs "
-         "piecewise_cuda_graph_max_tokens piecewise_cuda_graph_tokens"),
-        (True, "record_nolora_graph"),
+         "grpc_http_sidecar_port nsa_prefill_backend nsa_decode_backend"),
+        (True, "record_nolora_graph disable_piecewise_cuda_graph"),
+        (32, "cuda_graph_max_bs"),
+        ([*range(1, 17), *range(18, 33, 2)], "cuda_graph_bs"),
+        (2048, "piecewise_cuda_graph_max_tokens"),
+        ([4, *range(8, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64),
+          *range(1280, 2049, 256)], "piecewise_cuda_graph_tokens"),
     ],
     ("0.5.12.post1", "0.5.17"): [
         ("", "torchao_config"),
@@ -32,12 +38,14 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
         (False, "enable_prefill_context_parallel"),
     ],
     ("0.5.12.post1", "0.5.20"): [
-        ("sglang_storage", "file_storage_path"),
         (2048, "chunked_prefill_size"),
-        (False, "enable_fused_qk_norm_rope elastic_ep_rejoin keep_mm_feature_on_device"),
+        (False, "elastic_ep_rejoin keep_mm_feature_on_device"),
+    ],
+    ("0.5.12.post1", "0.5.21"): [
+        ("sglang_storage", "file_storage_path"),
     ],
     ("0.5.12.post1", "0.5.22"): [
-        (False, "speculative_skip_dp_mlp_sync"),
+        (False, "speculative_skip_dp_mlp_sync enable_fused_qk_norm_rope"),
     ],
     ("0.5.12.post1", "0.5.23"): [
         ("", "fastapi_root_path forward_pass_metrics_worker_id"),
@@ -60,7 +68,6 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
         ("nccl", "remote_instance_weight_loader_backend"),
         ("none", "moe_a2a_backend"),
         ("null", "disaggregation_mode"),
-        ("page_first", "hicache_mem_layout"),
         ("prefill", "speculative_attention_mode"),
         ("pytorch", "sampling_backend"),
         ("round_robin", "load_balance_method"),
@@ -195,6 +202,7 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
     ],
     ("0.5.17", "0.5.23"): [
         ("ag_rs", "dcp_comm_backend"),
+        ("page_first", "hicache_mem_layout"),
         ("auto",
          "bf16_gemm_backend dsa_paged_mqa_logits_backend deepep_dispatcher_output_dtype mamba_radix_cache_strategy"),
         ("cpu", "mm_feature_transport"),
@@ -279,11 +287,16 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
          "radix_eviction_policy_config uno_lora_path ple_offload_embedding ple_offload_dir "
          "flashinfer_a2a_dispatch_type"),
     ],
+    ("0.5.21", "0.5.21"): [
+        (0.0, "disaggregation_decode_host_receive_threshold"),
+    ],
+    ("0.5.21", "0.5.22"): [
+        (False, "enable_decoder_swa_bounded_replay"),
+    ],
     ("0.5.21", "0.5.23"): [
         ("auto", "prefill_kv_cache_dequant_dtype"),
         ("rs+rsv", "boundary_reduction speculative_boundary_reduction"),
         (0.8, "hicache_host_memory_fraction"),
-        (1.0, "disaggregation_decode_host_receive_threshold"),
         (300, "grpc_response_timeout_secs"),
         (4096, "chunked_prefill_size"),
         (False,
@@ -291,9 +304,8 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
          "enable_linker_mla_dedup _swa_full_tokens_ratio_explicitly_set enable_encoder_swa_bounded_replay "
          "disable_aiter_allreduce_fusion_in_prefill disable_aiter_allreduce_fusion_in_decode"),
         (None,
-         "shared_experts_tp_size file_storage_path constrained_json_max_whitespace_cnt "
-         "cuda_graph_prefill_max_context enable_fused_qk_norm_rope cuda_graph_max_seq_len_prefill otlp_service_name "
-         "swa_prefix_tails enable_decoder_swa_bounded_replay speculative_draft_sink_size"),
+         "shared_experts_tp_size constrained_json_max_whitespace_cnt cuda_graph_prefill_max_context "
+         "cuda_graph_max_seq_len_prefill otlp_service_name swa_prefix_tails speculative_draft_sink_size"),
         ({"decode": {"backend": "disabled", "max_bs": 32, "bs": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
         15, 16, 18, 20, 22, 24, 26, 28, 30, 32], "tc_compiler": "eager", "max_context_size": None,
         "full_prefill_max_req": None, "full_prefill_prefix_chunk_tokens": None, "max_seq_len": None}, "prefill":
@@ -304,6 +316,8 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
          "cuda_graph_config"),
     ],
     ("0.5.22", "0.5.23"): [
+        (None, "file_storage_path"),
+        (1.0, "disaggregation_decode_host_receive_threshold"),
         ("<redacted>", "watermark_config watermark_key watermark_key_b"),
         ("auto", "qsa_indexer_dtype"),
         ("early", "disaggregation_decode_allocation_policy"),
@@ -318,6 +332,7 @@ ARGUMENTS: dict[tuple[str, str], list[tuple[Any, str]]] = {
         (None, "speculative_enable_w4a4_mxfp4_megamoe enable_dsa_fused_indexer"),
     ],
     ("0.5.23", "0.5.23"): [
+        (None, "enable_fused_qk_norm_rope enable_decoder_swa_bounded_replay"),
         (0, "prefill_decode_interval_min_bs"),
         (False,
          "enable_amd_monokernel enable_paged_experts enable_nvidia_megakernel enable_megamoe_for_layernorm_sp "

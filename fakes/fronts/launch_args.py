@@ -52,6 +52,7 @@ class LaunchArgs(argparse.Namespace):
     parent_fd: int | None
     ready_fd: int | None
     given: dict[str, Any]
+    command: str
 
     @property
     def host(self) -> str:
@@ -88,6 +89,7 @@ def parse(argv: Sequence[str], prog: str = "launch_server") -> LaunchArgs:
     """Parse a command line; SystemExit with one line, 2 for what SGLang would refuse, 4 for an option of our own."""
     args, rest = _own_parser(prog).parse_known_args(argv, namespace=LaunchArgs())
     args.given = vars(_sglang_parser(prog, args.fake_version).parse_args(rest))
+    args.command = " ".join(rest)
     return args
 
 
@@ -108,6 +110,7 @@ def engine_config(args: LaunchArgs, model_dtype: str | None) -> EngineConfig:
         raise ValueError(f"device {device} is not modelled; use cpu or cuda")
     fields: dict[str, Any] = {"profile": args.fake_version, "dtype": dtype, "device": device}
     fields |= {"strict_memory": args.strict_memory, "checker_cuda_shim": args.checker_cuda_shim}
+    fields["launch_command"] = args.command
     fields["health_generation"] = os.environ.get(HEALTH_VARIABLE, "true").lower() in ("true", "1", "yes", "y")
     for name in EngineConfig.__struct_fields__:
         if name not in fields and name in given:
