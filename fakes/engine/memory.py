@@ -16,7 +16,6 @@ from fakes.engine.crash import Crash, crash
 from fakes.engine.protocol import Barrier
 
 if TYPE_CHECKING:
-    from fakes.engine.batching import Batch
     from fakes.engine.scheduler import Scheduler
 
 ALL_TAGS = ("kv_cache", "weights", "cuda_graph")
@@ -55,10 +54,11 @@ class Memory:
         if self.unmapped("weights"):
             raise crash(m.RELEASED_UPDATE)
 
-    def check_serving(self, batch: Batch) -> None:
-        """A step may run. Unmapped KV or weights kill: not gated in any version."""
-        if not self._unmapped or not (batch.waiting or any(r.finish is None for r in batch.in_flight())):
-            return
+    def check_serving(self) -> None:
+        """A step may run. Unmapped KV or weights kill: not gated in any version.
+
+        Memory goes only while the engine is idle: what wants to run afterwards has waited, or came later.
+        """
         for tag, message in (("weights", m.RELEASED_WEIGHTS), ("kv_cache", m.RELEASED_KV)):
             if self.unmapped(tag):
                 raise crash(message)
@@ -101,9 +101,7 @@ class Memory:
         scheduler = self._scheduler
         tags = self._tags(obj)
         for tag in tags:
-            if tag not in self._released:
-                raise crash(m.TAG_NOT_RELEASED, tag=tag)
-            del self._released[tag]
+            del self._released[tag]  # the KeyError of a tag that was not released kills (weight_updater.py:390@0.5.23)
         if "weights" in tags:
             self._map_weights()
             scheduler.emit(Barrier("resume_memory_occupation"))

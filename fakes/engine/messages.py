@@ -144,7 +144,6 @@ RELEASE_BUSY = Message(
     "release_memory_occupation should be called only when server is idle.",
     ALL, "raise", f"{_WU}:340@0.5.23", "AssertionError",
 )  # fmt: skip
-TAG_NOT_RELEASED = Message("{tag!r}", ALL, "raise", f"{_WU}:390@0.5.23", "KeyError")
 SAVER_DOUBLE = Message(
     "[torch_memory_saver.cpp] Cannot pause allocation that is not active. tag={tag}",
     ALL, "raise", "observed: 0.5.21 on a GPU (torch_memory_saver exits with 1)", "SystemExit",

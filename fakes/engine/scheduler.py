@@ -228,7 +228,7 @@ class Scheduler:
             return False
         if self._stale():
             return False
-        self.memory.check_serving(self.batch)
+        self.memory.check_serving()
         if self._sleep_s > LONGEST_SLEEP_S:
             raise crash(m.SLEEP_TOO_LONG)
         facts = {
