@@ -1,0 +1,80 @@
+from datetime import date
+
+import msgspec
+import pytest
+
+from fakes.engine.profiles import profile
+from real_runs.fuzz import records
+from real_runs.fuzz.cells import coverage, reachable, reached
+
+GREEN = records.Validation(
+    kind="oracle", version="0.5.23", profile="0.5.23", date="2026-11-30", seconds=1.0, seed=0, steps=100_000,
+    sequences=5, deaths=1, cells=3, reachable=4, missing=["begin_weight_update while free idle, open"],
+    parts=["manager"], digest="d", sources="s",
+)  # fmt: skip
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    path = records.write(GREEN, tmp_path / "new")
+    assert path.name == "oracle-0.5.23.validation.json"
+    assert records.read(tmp_path / "new") == [GREEN]
+
+
+def test_a_file_that_is_no_record_is_told_in_one_line(tmp_path):
+    (tmp_path / "x.validation.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"x\.validation\.json"):
+        records.read(tmp_path)
+
+
+def test_old_records_are_found_by_their_date():
+    younger = msgspec.structs.replace(GREEN, date="2026-12-20", profile="0.5.22")
+    assert records.older_than([GREEN, younger], 30, date(2027, 1, 1)) == [GREEN]
+    assert records.older_than([GREEN, younger], 30, date(2026, 12, 30)) == []
+
+
+def test_the_hash_of_the_sources_is_stable_and_short():
+    assert records.sources_hash() == records.sources_hash()
+    assert len(records.sources_hash()) == 16
+
+
+def test_committed_records_are_of_whole_runs():
+    found = {record.profile: record for record in records.read(records.folder())}
+    for name, record in found.items():
+        assert profile(name).version == name
+        assert record.steps >= 100_000
+        assert record.cells / record.reachable >= 0.95
+        assert len(record.missing) == record.reachable - record.cells
+
+
+def test_cells_follow_the_state_along_a_sequence():
+    steps = [
+        {"op": "generate"},
+        {"op": "pause", "mode": "in_place"},
+        {"op": "abort"},
+        {"op": "continue"},
+        {"op": "flush_cache"},
+        {"op": "pause", "mode": "retract"},
+        {"op": "generate"},
+        {"op": "flush_cache"},
+    ]
+    closed = {"session": None, "tags": []}
+    opened = {"session": ["all", False], "tags": ["weights"]}
+    states = [state for _, state in reached(steps, [closed] * 6 + [opened] * 2)]
+    assert states == [
+        "free idle, closed",
+        "free running, closed",
+        "in_place running, closed",
+        "in_place running, closed",
+        "free idle, closed",
+        "free idle, closed",
+        "retract idle, closed",
+        "retract queued, open, released",
+    ]
+
+
+def test_coverage_names_what_was_not_reached():
+    chosen = profile("0.5.17")
+    every = reachable(chosen)
+    assert all(operation != "begin_weight_update" for operation, _ in every)
+    got, wanted, missing = coverage(chosen, every[1:])
+    assert (got, wanted, missing) == (len(every) - 1, len(every), [every[0]])
