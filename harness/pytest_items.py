@@ -44,6 +44,7 @@ class Session:
             plant=get("--plant", ""),
             hang_timeout=_number("--hang-timeout", get("--hang-timeout", HANG_TIMEOUT_S), float),
             lane_options=tuple(get("--lane-option", ())),
+            sut_options=tuple(get("--sut-option", ())),
         )
         self.book = load_book()
         check_names(self.settings, self.book)

@@ -53,6 +53,7 @@ def settings_from(
     plant: str = "",
     hang_timeout: float = HANG_TIMEOUT_S,
     lane_options: tuple[str, ...] = (),
+    sut_options: tuple[str, ...] = (),
 ) -> tuple[Settings, LaneInfo]:
     """Check every option. UsageError in one line for the first that is wrong."""
     options = dict(_option(text) for text in lane_options)
@@ -88,6 +89,7 @@ def settings_from(
         hang_timeout=limit,
         allow_inconclusive=allow_inconclusive,
         lane_options=options,
+        sut_options=dict(_option(text, "--sut-option") for text in sut_options),
     )
     return settings, info
 
@@ -186,8 +188,8 @@ def _say(blocks: list[str]) -> None:
             console.print()
 
 
-def _option(text: str) -> tuple[str, Any]:
+def _option(text: str, option: str = "--lane-option") -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--lane-option {text!r} is not of the form name=value")
+        raise UsageError(f"{option} {text!r} is not of the form name=value")
     return name.replace("-", "_"), value

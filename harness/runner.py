@@ -131,7 +131,8 @@ class Runner:
         )
 
     def _sut_options(self) -> dict[str, Any]:
-        return {"policy": self.settings.policy, "seed": self.settings.seed}
+        own = {"policy": self.settings.policy, "seed": self.settings.seed, "time_scale": self.info.scale}
+        return {**self.settings.sut_options, **own}
 
     # -- one unit -----------------------------------------------------------------------------------------------
 

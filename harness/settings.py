@@ -26,7 +26,7 @@ class Settings:
     means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all scenarios
     that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect. `side` None runs
     the scenarios of both sides. `hang_timeout` are the real seconds that a client may take where time is virtual, and
-    beyond its deadline elsewhere; 0 is no limit.
+    beyond its deadline elsewhere; 0 is no limit. `sut_options` reach the adapter in `Fleet.options`.
     """
 
     lane: str = "fake"
@@ -45,6 +45,7 @@ class Settings:
     side: Side | None = None
     hang_timeout: float = HANG_TIMEOUT_S
     lane_options: Mapping[str, Any] = field(default_factory=dict)
+    sut_options: Mapping[str, Any] = field(default_factory=dict)
 
     def wants(self, rule_id: str) -> bool:
         """Whether the run judges this rule."""
@@ -69,6 +70,7 @@ class Settings:
             parts.append(f"--policy {s['policy']}")
         parts.append(f"--tp {s['tp']} --seed {s['seed']}")
         parts += [f"--lane-option {name}={value}" for name, value in s["lane_options"].items()]
+        parts += [f"--sut-option {name}={value}" for name, value in s["sut_options"].items()]
         if s["side"]:
             parts.append(f"--side {s['side']}")
         if s["exploration"] != "full" and not s["faults"]:

@@ -32,6 +32,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--plant", {"default": None, "help": "plant this defect first"}),
     ("--hang-timeout", {"default": None, "help": "real seconds after which a client that does not come back is hung"}),
     ("--lane-option", {"action": "append", "default": None, "help": "an option of the lane, as time_scale=0.02"}),
+    ("--sut-option", {"action": "append", "default": None, "help": "an option of the system under test"}),
 )
 _SESSION = pytest.StashKey["Session"]()
 _SUITES = pytest.StashKey[dict[Path, str]]()
