@@ -88,7 +88,6 @@ class Scheduler:
         self.memory = Memory(self)
         self.updater = WeightUpdater(self, weights)
         self.forward: Forward | None = None
-        self._forward_ct = 0
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
         self._deferred = DeferredFlush(self)
         self._settles_at: float | None = None
@@ -269,7 +268,6 @@ class Scheduler:
         if forward is None or self.now < forward.done_at:
             return False
         self.forward = None
-        self._forward_ct += 1
         reqs = self.batch.complete(forward)
         for step in forward.steps:
             self.observe(
