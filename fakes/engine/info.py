@@ -40,11 +40,11 @@ def _embedding_plan() -> dict[str, Any]:
     safe = ("safe_disable_kv_cache", "safe_disable_radix_cache", "safe_disable_chunked_prefill", "enabled")
     sizes = [
         4,
-        *range(8, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 2049, 256),
+        *range(8, 36, 4),
+        *range(48, 272, 16),
+        *range(288, 544, 32),
+        *range(576, 1088, 64),
+        *range(1280, 2304, 256),
     ]
     cache = ("kv_cache_disabled", "radix_cache_disabled", "chunked_prefill_disabled")
     return {
