@@ -17,6 +17,7 @@ from fakes.engine.auth import Decision
 from fakes.engine.generate_batch import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, State
 from fakes.engine.loop import Task
+from fakes.engine.profiles import ORDER, EngineProfile
 from fakes.engine.protocol import Raised
 from fakes.engine.server_info import server_info
 from fakes.engine.tokenizer_manager import TokenizerManager
@@ -55,6 +56,12 @@ def error_response(text: str, status: int) -> Answer:
 def internal_error(raised: BaseException) -> Answer:
     """Starlette's answer to an exception that the endpoint does not catch."""
     return Answer(500, m.INTERNAL_ERROR.text, "text", Raised(type(raised).__name__, str(raised)))
+
+
+def stream_error(p: EngineProfile, text: str) -> dict[str, Any]:
+    """The event of a stream that is refused (entrypoints/http_server.py:716@0.5.12.post1, 894@0.5.17)."""
+    kind = {"type": "invalid_request_error", "code": 400, "retryable": False}
+    return {"error": {"message": text, **({} if p.version == ORDER[0] else kind)}}
 
 
 def not_found() -> Answer:
@@ -163,8 +170,7 @@ class Controls:
                 answer = error(str(refused))
                 answer.value = raised
                 return answer
-            chunk = {"message": str(refused), "type": "invalid_request_error", "code": 400, "retryable": False}
-            emit({"error": chunk})
+            emit(stream_error(self._tm.profile, str(refused)))
             return Answer(200, None, "empty", raised)
         except Aborted as aborted:
             text = str(aborted)

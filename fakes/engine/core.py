@@ -18,7 +18,16 @@ import numpy as np
 
 from fakes.engine import messages as m
 from fakes.engine.auth import decide
-from fakes.engine.control import Answer, Controls, error_response, internal_error, not_found, unauthorised, wrong_method
+from fakes.engine.control import (
+    Answer,
+    Controls,
+    error_response,
+    internal_error,
+    not_found,
+    stream_error,
+    unauthorised,
+    wrong_method,
+)
 from fakes.engine.crash import Crash, TokenizerCrash
 from fakes.engine.generate_batch import GenerateRequest, build
 from fakes.engine.generate_contract import Refused, check_contract
@@ -29,6 +38,7 @@ from fakes.engine.json_body import Unreadable, decode_json, is_json
 from fakes.engine.loop import Cancelled, Loop, Task
 from fakes.engine.profiles import profile as profile_of
 from fakes.engine.protocol import (
+    Broken,
     Call,
     Cancel,
     Die,
@@ -38,6 +48,7 @@ from fakes.engine.protocol import (
     Event,
     Freeze,
     Observed,
+    Opened,
     Raised,
     Reply,
     Token,
@@ -68,6 +79,7 @@ class EngineCore:
         self._gone: set[int] = set()
         self._states: dict[int, dict[str, State]] = {}
         self._streams: set[int] = set()
+        self._opened: set[int] = set()
         self._crash: Crash | None = None
         self._crashed_at = 0.0
         self._froze = False
@@ -225,8 +237,13 @@ class EngineCore:
             self._reply(call.id, answer)
 
     def _reply(self, call_id: int, answer: Answer) -> None:
+        streams = call_id in self._opened
+        self._opened.discard(call_id)
         if call_id in self._gone:
             self._gone.discard(call_id)
+            return
+        if streams and answer.status != 200:  # Starlette raises it on, and uvicorn can but close the connection
+            self._effects.append(Broken(call_id, answer.value))
             return
         if self.profile.structs == "dataclass" and answer.media == "json" and not _encodable(answer.body):
             answer = internal_error(TypeError("str is not valid UTF-8: surrogates not allowed"))
@@ -291,11 +308,12 @@ class EngineCore:
         if self.profile.generate_gate:
             check_contract(self.profile, body)
         if fields.get("stream"):
+            self._opened.add(call.id)
+            self._effects.append(Opened(call.id))
             try:
                 request = self._build(fields)
             except ValueError as refused:
-                chunk = {"message": str(refused), "type": "invalid_request_error", "code": 400, "retryable": False}
-                self._effects.append(Token(id=call.id, chunk={"error": chunk}))
+                self._effects.append(Token(id=call.id, chunk=stream_error(self.profile, str(refused))))
                 return Answer(200, None, "empty")
             return self._generating(call, request, stream=True)
         return self._generating(call, self._build(fields), stream=False)

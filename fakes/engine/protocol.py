@@ -70,6 +70,19 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     value: Any = None
 
 
+class Opened(msgspec.Struct, frozen=True, tag=True):
+    """The stream of call `id` has begun: status 200 and its headers are out, whatever may follow."""
+
+    id: int
+
+
+class Broken(msgspec.Struct, frozen=True, tag=True):
+    """The connection of call `id` is closed amid its stream: the handler raised after the headers were out."""
+
+    id: int
+    error: Raised
+
+
 class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """One streamed chunk of call `id`: the JSON object of a `data:` line."""
 
@@ -111,12 +124,16 @@ class Observed(msgspec.Struct, frozen=True, tag=True):
 
 
 class OpenPayload(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Unpickle one rank's payload with the profile's allow-list; Done.value is `list[(name, ndarray)]`."""
+    """Unpickle one rank's payload with the profile's allow-list; Done.value is `list[(name, ndarray)]`.
+
+    `unpickle_only`: no runner will load it (a selector without one), so that is all that happens to it.
+    """
 
     id: int
     rank: int
     data: bytes
     load_format: str | None
+    unpickle_only: bool = False
 
 
 class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -165,7 +182,22 @@ class Recv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     waits: bool = True
 
 
-Effect = Reply | Token | Die | Freeze | Block | Barrier | Observed | OpenPayload | ReadDisk | Join | Leave | Recv
+Effect = (
+    Reply
+    | Opened
+    | Token
+    | Broken
+    | Die
+    | Freeze
+    | Block
+    | Barrier
+    | Observed
+    | OpenPayload
+    | ReadDisk
+    | Join
+    | Leave
+    | Recv
+)
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

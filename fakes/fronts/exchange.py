@@ -35,7 +35,7 @@ class HttpCall:
     """One open request: what the core says of it, in order."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[Reply | bytes] = asyncio.Queue()
+        self.said: asyncio.Queue[Reply | bytes | None] = asyncio.Queue()
 
     def reply(self, reply: Reply) -> None:
         """The last word."""
@@ -44,6 +44,14 @@ class HttpCall:
     def token(self, chunk: Any) -> None:
         """One server-sent event."""
         self.said.put_nowait(b"data: " + _json(chunk) + b"\n\n")
+
+    def opened(self) -> None:
+        """A stream has begun."""
+        self.said.put_nowait(b"")
+
+    def cut(self, why: str) -> None:
+        """It ends without its end."""
+        self.said.put_nowait(None)
 
     def drop(self, why: str) -> None:
         """The process is about to be killed; nothing is left to say."""
@@ -109,10 +117,14 @@ class CoreAnswer:
                     self._callee.cancel(self._id)
                     return
                 word = said.result()
+                if word is None:
+                    return  # uvicorn closes a connection whose response is not complete
                 if isinstance(word, bytes):
                     if not streaming:
                         streaming = True
                         await _open_stream(send)
+                    if not word:
+                        continue
                     await send({"type": "http.response.body", "body": word, "more_body": True})
                 elif streaming:
                     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})

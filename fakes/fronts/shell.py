@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fakes.engine.protocol import (
     Barrier,
     Block,
+    Broken,
     Call,
     Cancel,
     Die,
@@ -22,6 +23,7 @@ from fakes.engine.protocol import (
     Join,
     Leave,
     Observed,
+    Opened,
     OpenPayload,
     Raised,
     ReadDisk,
@@ -63,6 +65,14 @@ class OpenCall(Protocol):
 
     def token(self, chunk: Any) -> None:
         """One streamed chunk."""
+        ...
+
+    def opened(self) -> None:
+        """A stream has begun, though nothing of it has come yet."""
+        ...
+
+    def cut(self, why: str) -> None:
+        """The engine, which lives on, closed the connection amid a stream."""
         ...
 
     def drop(self, why: str) -> None:
@@ -169,6 +179,16 @@ class Shell:
         if opened is not None:
             opened.token(effect.chunk)
 
+    def _opened(self, effect: Opened) -> None:
+        opened = self.open.get(effect.id)
+        if opened is not None:
+            opened.opened()
+
+    def _broken(self, effect: Broken) -> None:
+        opened = self.open.pop(effect.id, None)
+        if opened is not None:
+            opened.cut(CUT)
+
     def _die(self, effect: Die) -> None:
         self.dead = effect
         self.fact("die", {"rank": effect.rank, "type": effect.error.type, "message": effect.error.message})
@@ -223,10 +243,13 @@ class Shell:
 
 
 DROPPED = "Remote end closed connection without response"
+CUT = "peer closed connection without sending complete message body (incomplete chunked read)"
 REFUSED = "Connection refused"
 
 _HANDLERS: dict[type, Callable[[Shell, Any], None]] = {
     Reply: Shell._reply,
+    Opened: Shell._opened,
+    Broken: Shell._broken,
     Token: Shell._token,
     Die: Shell._die,
     Observed: Shell._observed,

@@ -64,6 +64,13 @@ class Ticket:
         for listener in self._listeners:
             listener(self)
 
+    def opened(self) -> None:
+        """A stream has begun. A caller that waits for its end does not see it."""
+
+    def cut(self, why: str) -> None:
+        """The connection was closed amid a stream; the engine lives on."""
+        self.drop(why)
+
     def drop(self, why: str) -> None:
         """The engine died first."""
         self.end(Outcome(ending="dropped", error=why, elapsed_s=self._elapsed()))

@@ -8,6 +8,7 @@ from typing import Any
 
 from fakes.engine.profiles import PROFILES
 from fakes.engine.protocol import (
+    Broken,
     Call,
     Cancel,
     Die,
@@ -17,6 +18,7 @@ from fakes.engine.protocol import (
     Freeze,
     Join,
     Observed,
+    Opened,
     OpenPayload,
     Raised,
     Reply,
@@ -38,7 +40,7 @@ def _mapping(body: Any) -> dict[str, Any]:
 def _open_routes() -> dict[str, Route]:
     """An HTTP front asks a core for them."""
     paths = ("in", "hang", "die", "stream", "open", "request", "cancelled", "text", "empty", "tick_for_ever", "freeze")
-    paths += ("hanging", "answer_and_freeze")
+    paths += ("hanging", "answer_and_freeze", "begins", "breaks")
     every = ("GET", "POST", "PUT", "DELETE")
     own = {
         f"/{name}": Route(
@@ -53,6 +55,7 @@ def _open_routes() -> dict[str, Route]:
 class ScriptedCore:
     """/in {s} answers after s; /hang never; /die {after}; /freeze {after, s}; /stream {n, every}; /open, /join: I/O.
 
+    /begins opens a stream and says nothing; /breaks closes one after its first event, 1 s later.
     /hanging counts the calls that hang; /answer_and_freeze {s} answers them and freezes in the same step. Others at
     once.
     """
@@ -107,6 +110,12 @@ class ScriptedCore:
                 self._at(now + body["every"] * (i + 1), lambda i=i: [Token(id=call.id, chunk={"i": i})])
             last = now + body["every"] * body["n"]
             self._at(last, lambda: [Reply(id=call.id, status=200, media="empty")])
+        elif path == "/breaks":
+            self._at(now + 1.0, lambda: [Token(id=call.id, chunk={"i": 0})])
+            self._at(now + 2.0, lambda: [Broken(call.id, Raised("TypeError", "planted"))])
+            return [Opened(call.id)]
+        elif path == "/begins":
+            return [Opened(call.id)]
         elif path == "/open":
             self._io[900 + call.id] = call.id
             return [OpenPayload(id=900 + call.id, rank=0, data=b"", load_format=None)]

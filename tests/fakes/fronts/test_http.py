@@ -65,6 +65,21 @@ def test_a_stream_is_server_sent_events(client):
     assert lines == ['data: {"i":0}', 'data: {"i":1}', 'data: {"i":2}', "data: [DONE]"]
 
 
+def test_a_stream_begins_before_anything_of_it_comes(client):
+    with client.stream("POST", "/begins") as reply:
+        assert (reply.status_code, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+def test_a_stream_that_breaks_off_is_a_200_without_an_end(client, server):
+    with client.stream("POST", "/breaks") as reply:
+        assert reply.status_code == 200
+        lines = reply.iter_lines()
+        assert next(lines) == 'data: {"i":0}'
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+            list(lines)
+    assert client.post("/text").status_code == 400, "the server lives"
+
+
 def test_durations_are_scaled(client):
     # 200 seconds of the core would time out.
     assert client.post("/in", json={"s": 20.0}, timeout=100).json() == {"after": 20.0}

@@ -12,6 +12,7 @@ import numpy as np
 from fakes.engine.core import EngineCore
 from fakes.engine.protocol import (
     Block,
+    Broken,
     Call,
     Cancel,
     Die,
@@ -173,6 +174,8 @@ class Driver:
                 self._replies[effect.id] = Outcome(
                     ending="reply", status=effect.status, body=effect.body, value=effect.value, elapsed_s=elapsed
                 )
+            elif isinstance(effect, Broken):
+                self._replies[effect.id] = Outcome(ending="dropped", error=effect.error.type)
             elif isinstance(effect, Token):
                 self._chunks[effect.id].append(effect.chunk)
             elif isinstance(effect, Observed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.engine.protocol import Raised
+from fakes.engine.protocol import Broken, Opened, Raised
 from tests.fakes.engine.control.driver import Driver, generate_body
 
 
@@ -85,7 +85,10 @@ def test_under_the_locks_of_an_endpoint_it_gives_them_back() -> None:
 
 @pytest.mark.parametrize("where", ["_dispatch", "_collect", "_next", "_last"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_in_a_generation_it_is_a_500_and_lets_go_of_the_reader_lock(where: str, stream: bool) -> None:
+def test_in_a_generation_it_is_a_500_or_a_broken_stream_and_holds_no_lock(
+    where: str, stream: bool
+) -> None:
+    """entrypoints/http_server.py:933@0.5.23: only a ValueError becomes an event, and the headers are out."""
     engine = Driver()
     generator = engine.core._controls._generator
     kept = getattr(generator, where)
@@ -93,6 +96,9 @@ def test_in_a_generation_it_is_a_500_and_lets_go_of_the_reader_lock(where: str, 
     reply = engine.call("generate", generate_body(stream=stream), timeout=2)
     if stream and where == "_last":
         assert reply.status == 200, "a stream does not wait for a last answer"
+    elif stream:
+        assert reply.ending == "dropped"
+        assert [type(e).__name__ for e in engine.effects if isinstance(e, Opened | Broken)] == ["Opened", "Broken"]
     else:
         assert reply.status == 500
     setattr(generator, where, kept)

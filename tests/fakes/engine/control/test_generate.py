@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fakes.engine.profiles import ORDER, PROFILES
+from fakes.engine.protocol import Opened, Token
 from tests.fakes.engine.control.driver import PROMPT, Driver, generate_body
 
 
@@ -156,12 +157,38 @@ def test_a_stream_is_cumulative_and_only_its_end_has_spans() -> None:
     assert "response_sent_to_client_ts" not in chunks[2]["meta_info"]
 
 
-def test_a_refused_stream_says_so_in_a_chunk() -> None:
-    engine = Driver("0.5.23")
-    call = engine.start("generate", generate_body(600, stream=True))
+@pytest.mark.parametrize("version", ORDER)
+@pytest.mark.parametrize("body", [generate_body(600, stream=True), {"input_ids": [], "stream": True}])
+def test_a_refused_stream_says_so_in_a_chunk(version: str, body: Any) -> None:
+    """entrypoints/http_server.py:716@0.5.12.post1, 894@0.5.17."""
+    engine = Driver(version)
+    call = engine.start("generate", body)
     assert engine.result(call).status == 200
     (chunk,) = engine.chunks(call)
-    assert (chunk["error"]["code"], chunk["error"]["type"]) == (400, "invalid_request_error")
+    kind = {"type": "invalid_request_error", "code": 400, "retryable": False}
+    assert chunk["error"].pop("message")
+    assert chunk == {"error": {} if version == "0.5.12.post1" else kind}
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_the_headers_of_a_stream_are_out_before_it_has_its_turn(version: str) -> None:
+    """StreamingResponse sends them before the first chunk, also while the engine is paused."""
+    engine = Driver(version)
+    engine.call("pause_generation", {"mode": "abort"})
+    engine.start("generate", generate_body(2, stream=True))
+    assert [type(effect).__name__ for effect in engine.effects if isinstance(effect, Opened | Token)] == ["Opened"]
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_a_stream_that_fails_otherwise_is_a_200_that_breaks_off(version: str) -> None:
+    """Observed nowhere; Starlette has sent the status, so that uvicorn can only close the connection."""
+    engine = Driver(version)
+    shapes = {"input_ids": [[1, 2], [3]], "sampling_params": [{"max_new_tokens": 2}], "stream": True}
+    reply = engine.call("generate", shapes)
+    assert (reply.ending, reply.error) == ("dropped", "IndexError")
+    assert engine.died is None
+    assert engine.call("generate", {**shapes, "stream": False}).status == 500
+    assert engine.call("generate", generate_body(2)).status == 200
 
 
 def test_a_list_of_prompts_gives_a_list_and_n_gives_n() -> None:
