@@ -85,9 +85,7 @@ def test_under_the_locks_of_an_endpoint_it_gives_them_back() -> None:
 
 @pytest.mark.parametrize("where", ["_dispatch", "_collect", "_next", "_last"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_in_a_generation_it_is_a_500_or_a_broken_stream_and_holds_no_lock(
-    where: str, stream: bool
-) -> None:
+def test_in_a_generation_it_is_a_500_or_a_broken_stream_and_holds_no_lock(where: str, stream: bool) -> None:
     """entrypoints/http_server.py:933@0.5.23: only a ValueError becomes an event, and the headers are out."""
     engine = Driver()
     generator = engine.core._controls._generator
