@@ -186,34 +186,6 @@ def test_the_default_group_is_unbound_inside_and_bound_again_on_every_way_out():
         pass
 
 
-def test_torch_makes_no_split_of_an_unbound_default_group(tmp_path):
-    torch = pytest.importorskip("torch")
-    dist = torch.distributed
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        default = dist.distributed_c10d._get_default_group()
-        default.bound_device_id = torch.device("cuda:0")
-        seen = []
-        real = dist.distributed_c10d._get_split_source
-        dist.distributed_c10d._get_split_source = lambda pg: seen.append(pg)
-        try:
-            side = dist.FileStore(str(tmp_path / "side"), 1)
-            with unbound(default):
-                made, _ = dist.distributed_c10d._new_process_group_helper(
-                    1, 0, [], dist.Backend("gloo"), side, group_name="side", timeout=dist.default_pg_timeout
-                )
-        finally:
-            dist.distributed_c10d._get_split_source = real
-        assert made is not None
-        assert seen == []
-        assert default.bound_device_id == torch.device("cuda:0")
-        assert dist.distributed_c10d._get_default_group() is default
-    finally:
-        default.bound_device_id = None
-        dist.destroy_process_group()
-
-
 def test_cumem_is_what_the_engines_have():
     env = {"NCCL_CUMEM_ENABLE": "1"}
     choose_cumem(env)

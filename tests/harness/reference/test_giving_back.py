@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reference.errors import CallFailed
+from harness.reference.errors import CallFailed, DeadlineSpent
 from tests.harness.reference.fleet import BEGIN, END, UPDATE, Rig, client, failing
 
 
@@ -96,3 +96,74 @@ def test_a_session_of_which_an_end_left_nothing_known_costs_the_engine_only_unde
     else:
         reason = "whether its session is open is unknown"
         assert lost == [{"engine": "e0", "incarnation": 0, "reason": reason}]
+
+
+def slow(rig: Rig, op: str, nth: int) -> None:
+    """The nth answer of e0 to this call takes all the time that there is."""
+    start = rig.e[0].start
+
+    def started(asked: str, body: object = None, *, method: str = "POST", timeout_s: float) -> object:
+        wait = start(asked, body, method=method, timeout_s=timeout_s)
+        if (asked, rig.e[0].ops.count(asked)) != (op, nth):
+            return wait
+        return lambda: (rig.world.sleep(1000), wait())[1]
+
+    rig.e[0].start = started  # type: ignore[method-assign, assignment]
+
+
+def test_nothing_to_end_is_not_tried_without_time() -> None:
+    rig = Rig()
+    slow(rig, "pause_generation", 1)
+    with pytest.raises(DeadlineSpent, match=r"^flush: ") as caught:
+        client(rig).refit(100)
+    assert caught.value.__notes__ == ["afterwards, continue: DeadlineSpent: continue: the refit's deadline is spent"]
+
+
+def test_engines_that_are_known_are_not_connected_again_even_without_time() -> None:
+    rig = Rig()
+    sut = client(rig)
+    sut.refit(100)
+    sut._client.control.onload_weights = lambda engines, deadline: rig.world.sleep(80)  # type: ignore[union-attr, method-assign]
+    with pytest.raises(DeadlineSpent, match=r"^pause: "):
+        sut.refit(100)
+    assert rig.marker("REFIT_FAILURE")["phase"] == "pause"
+
+
+@pytest.mark.parametrize("touched", [0, 1])
+def test_terminal_counts_a_touch_of_one_engine_alone(touched: int) -> None:
+    rig = Rig(engines=2)
+    sut = client(rig, policy="terminal")
+    rig.kit.break_export[1 - touched] = RuntimeError("no memory")
+    with pytest.raises(RuntimeError, match="no memory"):
+        sut.refit(100)
+    assert [UPDATE in engine.ops for engine in rig.e] == [touched == 0, touched == 1]
+    assert rig.names().count("TERMINAL") == 1
+
+
+def test_an_engine_with_a_complete_set_and_no_end_is_kept_under_quarantine_while_nothing_fails() -> None:
+    rig = Rig()
+    slow(rig, UPDATE, 3)
+    sut = client(rig, policy="quarantine")
+    with pytest.raises(DeadlineSpent):
+        sut.refit(100)
+    sut.phase("train")
+    assert "ENGINE_LOST" not in rig.names()
+    assert sut.refit(100).version == "v1"
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_log_that_takes_no_more_is_a_note_of_the_report(train: bool) -> None:
+    rig = Rig()
+    record = rig.record
+    sut = client(rig)
+
+    def full(name: str, rank: int, data: dict[str, object]) -> None:
+        if name == "ENGINE_LOST":
+            raise OSError("disk full")
+        record(name, rank, data)
+
+    sut._client.markers._record = full  # type: ignore[union-attr, assignment]
+    rig.e[0].script |= {("pause_generation", 1): "400 before", ("continue_generation", 1): "die"}
+    with pytest.raises(CallFailed, match="pause failed on e0") as caught:
+        sut.phase("train") if train else sut.refit(100)
+    assert caught.value.__notes__[-1] == "afterwards, report: OSError: disk full"
