@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.reference.errors import CallFailed, DeadlineSpent
@@ -113,8 +115,8 @@ def slow(rig: Rig, op: str, nth: int) -> None:
 
 def test_nothing_to_end_is_not_tried_without_time() -> None:
     rig = Rig()
-    slow(rig, "pause_generation", 1)
-    with pytest.raises(DeadlineSpent, match=r"^flush: ") as caught:
+    slow(rig, "flush_cache", 1)
+    with pytest.raises(DeadlineSpent, match=r"^begin: ") as caught:
         client(rig).refit(100)
     assert caught.value.__notes__ == ["afterwards, continue: DeadlineSpent: continue: the refit's deadline is spent"]
 
@@ -142,6 +144,7 @@ def test_terminal_counts_a_touch_of_one_engine_alone(touched: int) -> None:
 
 def test_an_engine_with_a_complete_set_and_no_end_is_kept_under_quarantine_while_nothing_fails() -> None:
     rig = Rig()
+    rig.fleet = replace(rig.fleet, options={"enable_weights_cpu_backup": True})
     slow(rig, UPDATE, 3)
     sut = client(rig, policy="quarantine")
     with pytest.raises(DeadlineSpent):
