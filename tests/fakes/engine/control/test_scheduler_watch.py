@@ -89,3 +89,28 @@ def test_the_reason_of_a_refused_flush_counts_queue_and_batch() -> None:
     engine.advance(0.03)
     assert engine.call("flush_cache").status == 400
     assert engine.named("flush")[-1] == {"ok": False, "reason": "#queue-req: 1, #running-req: 2"}
+
+
+def test_a_blocked_scheduler_gives_up_no_flush_until_it_goes_on() -> None:
+    """check_pending is part of the event loop that a rendezvous holds up (managers/scheduler.py@0.5.23)."""
+    engine = Driver("0.5.23")
+    engine.start("generate", generate_body(400))
+    engine.advance(0.02)
+    flush = engine.start("flush_cache", query={"timeout": "1"})
+    engine.advance(0.02)
+    block(engine)
+    engine.advance(10.0)
+    assert not engine.done(flush)
+    engine.hang.clear()
+    engine.finish_reads()
+    assert engine.result(flush).body == "Timed out waiting for idle state."
+
+
+def test_a_step_that_reports_nothing_is_no_sign_of_life() -> None:
+    """A request that does not stream reports every 50 tokens (output_streamer.py:452@0.5.23): a probe that waits behind
+    a pause hears nothing of the step that was under way."""
+    engine = Driver("0.5.23")
+    engine.call("slow_down", {"forward_sleep_time": 3.0})
+    engine.start("generate", generate_body(40))
+    engine.call("pause_generation", {"mode": "in_place"})
+    assert engine.call("health", method="GET").status == 503
