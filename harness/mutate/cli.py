@@ -59,6 +59,10 @@ def mutate(
     rerun: Annotated[
         bool, typer.Option("--rerun/--no-rerun", help="Run survivors again in a fresh interpreter.")
     ] = True,
+    screen: Annotated[
+        bool,
+        typer.Option("--screen/--no-screen", help="Leave out checks in which a mutant changes no value."),
+    ] = True,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use results of earlier runs.")] = True,
     equivalents: Annotated[Path | None, typer.Option(help="The reviewed list of equivalent mutants.")] = None,
     min_score: Annotated[float, typer.Option(min=0, max=100, help="Exit 1 below this percentage of kills.")] = 0.0,
@@ -89,6 +93,7 @@ def mutate(
         explain=explain,
         everything=everything,
         rerun=rerun,
+        screen=screen,
         cache=cache,
         equivalents=equivalents,
         min_score=min_score,

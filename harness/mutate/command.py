@@ -50,6 +50,7 @@ class Request:
     equivalents: Path | None = None
     caches: tuple[str, ...] = ()
     min_score: float = 0.0
+    screen: bool = True
     only_list: bool = False
 
     @property
@@ -200,6 +201,7 @@ def _session(
         rerun=fresh.rerunner(ask, request.workers) if request.rerun and request.replay is None else None,
         touched=since.touched(changes, program) if changes is not None else None,
         extra=(str(sorted(described.items())),),
+        screen=request.screen,
         failing=CONTROLLED if request.of_catalogue and request.replay is None else "",
     )
     with screen if isinstance(screen, Bar) else nullcontext():

@@ -24,7 +24,10 @@ SAMPLE = 8
 
 @dataclass
 class Control:
-    """One control: `expect` is "survived" or "noticed". `mutant`: the one that is run again alone."""
+    """One control: `expect` is "survived" or "noticed". `mutant`: the one that is run again alone.
+
+    `screened`: a mutant in checks that screening has left out.
+    """
 
     id: str
     expect: str
@@ -32,6 +35,7 @@ class Control:
     checks: list[int]
     report: Report | None = None
     mutant: str = ""
+    screened: bool = False
 
     @property
     def wrong(self) -> str:
@@ -41,6 +45,8 @@ class Control:
         if self.mutant:
             found = "survived" if self.report.ending == "survived" else "noticed"
             return "" if found == self.expect else f"{self.id}: {found} alone, {self.expect} in a child with others"
+        if self.screened and self.report.ending != "survived":
+            return f"{self.id}: noticed in a check in which it changes no value ({self.report.text}); see --no-screen"
         if self.expect == "survived" and self.report.ending != "survived":
             return f"{self.id}: unchanged code did not survive ({self.report.ending}: {self.report.text})"
         if self.expect == "noticed" and self.report.ending == "survived":
@@ -61,10 +67,12 @@ def plan(program: Program, baseline: Baseline, failing: str = "") -> list[Contro
             if checks and function not in program.dead:
                 found.append((len(checks), source, function, checks))
     found.sort(key=lambda f: -f[0])
-    out = [
-        Control(f"identity {s.name}:{f.qualname}", "survived", _swap(program, s, f, f.node), checks)
-        for _, s, f, checks in found[:IDENTITIES]
-    ]
+    out = []
+    if found:
+        same = [(source, function) for _, source, function, _ in found[:IDENTITIES]]
+        names = ", ".join(f"{source.name}:{function.qualname}" for source, function in same)
+        every = sorted({check for _, _, _, checks in found[:IDENTITIES] for check in checks}, key=baseline.speed)
+        out.append(Control(f"identity {names}", "survived", _unchanged(program, same), every))
     for _, source, function, checks in [f for f in found if failing in ("", f[1].name)][:1]:
         raising: Any = type(function.node)(
             **{name: getattr(function.node, name) for name in function.node._fields if hasattr(function.node, name)}
@@ -100,6 +108,19 @@ def _bare(node: Any) -> Any:
         for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
             part.__dict__.pop(name, None)
     return node
+
+
+def _unchanged(program: Program, functions: Sequence[tuple[Source, Function]]) -> Callable[[], Callable[[], None]]:
+    def apply() -> Callable[[], None]:
+        undo = [program.swap(source, function, function.node) for source, function in functions]
+
+        def back() -> None:
+            for one in undo:
+                one()
+
+        return back
+
+    return apply
 
 
 def _swap(program: Program, source: Source, function: Function, node: Any) -> Callable[[], Callable[[], None]]:

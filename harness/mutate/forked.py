@@ -17,35 +17,52 @@ from harness.mutate.child import quiet
 _HEAD = struct.calcsize("q")
 
 
-def forked(work: Callable[[], Any], silence_s: float, alive: Callable[[], object] = lambda: None) -> Any:
-    """`work()` in a child. Its value, or one line of text that says how the child ended instead.
+class Forked:
+    """A child that does `work()`; `value` waits for what it gives, `close` ends it and all that it started."""
 
-    The child is killed, with all that it started, when `alive()` gives the same for `silence_s` seconds.
-    """
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._read, write = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.setpgid(0, 0)
+                os.close(self._read)
+                quiet()
+                data = pickle.dumps(work())
+                with os.fdopen(write, "wb") as file:
+                    file.write(struct.pack("q", len(data)) + data)
+            finally:
+                os._exit(0)
+        os.close(write)
+
+    def value(self, silence_s: float, alive: Callable[[], object] = lambda: None) -> Any:
+        """Its value, or one line of text that says how the child ended instead.
+
+        It waits no longer once `alive()` gives the same for `silence_s` seconds.
+        """
+        data, said = _read(self._read, self._pid, silence_s, alive)
         try:
-            os.setpgid(0, 0)
-            os.close(read)
-            quiet()
-            data = pickle.dumps(work())
-            with os.fdopen(write, "wb") as file:
-                file.write(struct.pack("q", len(data)) + data)
-        finally:
-            os._exit(0)
-    os.close(write)
-    try:
-        data, said = _read(read, pid, silence_s, alive)
-    finally:
-        os.close(read)
+            return pickle.loads(data) if data else said
+        except (pickle.UnpicklingError, EOFError):
+            return said
+
+    def close(self) -> None:
+        """Kill it, with all that it started, and give everything back."""
+        os.close(self._read)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+            os.killpg(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+
+def forked(work: Callable[[], Any], silence_s: float, alive: Callable[[], object] = lambda: None) -> Any:
+    """`work()` in a child, as of `Forked`; the child is gone when this returns."""
+    child = Forked(work)
     try:
-        return pickle.loads(data) if data else said
-    except (pickle.UnpicklingError, EOFError):
-        return said
+        return child.value(silence_s, alive)
+    finally:
+        child.close()
 
 
 def _read(fd: int, pid: int, silence_s: float, alive: Callable[[], object]) -> tuple[bytes, str]:

@@ -59,6 +59,13 @@ class Program:
                 if not self._live.install(source, function, instrument(function.node)):
                     self.dead.append(function)
 
+    def probe(self, source: Source, function: Function, node: FunctionNode) -> bool:
+        """Put `node` in place of the live function for good; False when that cannot be done."""
+        try:
+            return bool(self._live.install(source, function, node))
+        except (SyntaxError, ValueError):
+            return False
+
     def swap(self, source: Source, function: Function, node: FunctionNode) -> Undo:
         """Put the changed function in place of the live one; what is returned puts the old one back.
 

@@ -1,19 +1,27 @@
-"""Measures the baseline in a child of the warm process, and survives a check that kills or hangs it."""
+"""Measures the baseline, and screens, in children of the warm process; survives a check that kills or hangs one."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from harness.mutate import jobs
 from harness.mutate.baseline import Baseline, measure, warm
 from harness.mutate.budget import Budget
-from harness.mutate.checks import Check, Finding
-from harness.mutate.forked import forked
+from harness.mutate.checks import Check, Finding, one_line
+from harness.mutate.forked import Forked
+from harness.mutate.infection import Infected, Screening
+from harness.mutate.program import Program
+from harness.mutate.sites import Site
 from harness.mutate.source import Source
 
 SILENCE_S = 120.0
 ATTEMPTS = 5
+Part = tuple[int, ...]
+"""The numbers of the checks that one child runs."""
+Tick = Callable[[int, list[int]], None]
+"""Told how many checks were begun, and which run now."""
 
 
 class _Gone:
@@ -32,36 +40,118 @@ def baseline(
     budget: Budget,
     enter: Callable[[], None],
     leave: Callable[[], None],
-    tick: Callable[[int], None] = lambda done: None,
+    tick: Tick = lambda done, at: None,
     forget: Callable[[], None] = lambda: None,
+    workers: int = 1,
 ) -> Baseline:
     """Measure all checks. One that ends or hangs the process unmutated is marked as of no use."""
     left: list[Check] = list(checks)
-    for _ in range(ATTEMPTS):
-        progress = jobs.Progress()
+    parts = by_file(checks, workers)
+    found: dict[Part, Baseline] = {}
 
-        def work(progress: jobs.Progress = progress) -> Baseline:
+    def work(part: Part, tell: Callable[[int], None]) -> Baseline:
+        return measure([left[i] for i in part], sources, budget, lambda n: tell(part[n]), forget)
+
+    for _ in range(ATTEMPTS):
+        for part, value, at in _together([p for p in parts if p not in found], work, enter, leave, tick):
+            if isinstance(value, Baseline):
+                found[part] = value
+            elif at in part:
+                left[at] = _Gone(left[at], f"it ends the process on unmutated code ({value})")
+            else:
+                raise RuntimeError(f"the unmutated run cannot be measured: {value}")
+        if len(found) == len(parts):
+            whole = merged([(part, found[part]) for part in parts], len(checks))
+            warm_up(whole)
+            return whole
+    raise RuntimeError("the unmutated run ends its process again and again")
+
+
+def screen(
+    checks: Mapping[int, Check],
+    sites: Sequence[Site],
+    program: Program,
+    enter: Callable[[], None],
+    leave: Callable[[], None],
+    tick: Tick = lambda done, at: None,
+    workers: int = 1,
+    note: Callable[[str], None] = lambda text: None,
+) -> Infected:
+    """Which of the mutants change a value in which of the checks; checks of a child that ends count for all."""
+
+    def work(part: Part, tell: Callable[[int], None]) -> Infected:
+        return Screening(program, sites).run({i: checks[i] for i in part}, program.budget, tell, program.forget)
+
+    parts = [part for n in range(workers) if (part := tuple(checks)[n::workers])]
+    told = list(_together(parts, work, enter, leave, tick))
+    known = [value for _, value, _ in told if isinstance(value, dict)]
+    for text in {value for _, value, _ in told if not isinstance(value, dict)}:
+        note(f"screening: {text}")
+    lost = frozenset(i for part, value, _ in told if not isinstance(value, dict) for i in part)
+    names = {name for value in known for name in value}
+    return {name: lost.union(*(value.get(name, frozenset()) for value in known)) for name in names}
+
+
+def _together(
+    parts: Sequence[Part],
+    work: Callable[[Part, Callable[[int], None]], Any],
+    enter: Callable[[], None],
+    leave: Callable[[], None],
+    tick: Tick,
+) -> Sequence[tuple[Part, Any, int]]:
+    """`work` on every part, each in a child; with what it gave comes the check that it was at."""
+    progress = [jobs.Progress() for _ in parts]
+    children: list[Forked] = []
+
+    def begin(part: Part, at: jobs.Progress) -> Callable[[], Any]:
+        def run() -> Any:
             enter()
-            found = measure(left, sources, budget, lambda i: progress.step(i, i), forget)
+            done = iter(range(len(part)))
+            try:
+                found = work(part, lambda i: at.step(i, next(done, len(part))))
+            except Exception as error:
+                return one_line(error)
             with contextlib.suppress(Exception):
                 leave()
             return found
 
-        def alive(progress: jobs.Progress = progress) -> int:
-            at, _, _ = progress.read()
-            tick(at)
-            return at
+        return run
 
-        value = forked(work, SILENCE_S, alive)
-        at, _, _ = progress.read()
-        progress.close()
-        if isinstance(value, Baseline):
-            warm_up(value)
-            return value
-        if not 0 <= at < len(left):
-            break
-        left[at] = _Gone(left[at], f"it ends the process on unmutated code ({value})")
-    raise RuntimeError("the unmutated run ends its process again and again")
+    def alive() -> list[tuple[int, int, int]]:
+        now = [p.read() for p in progress]
+        tick(sum(ran for _, ran, _ in now), [check for check, _, _ in now if check >= 0])
+        return now
+
+    try:
+        children += [Forked(begin(part, at)) for part, at in zip(parts, progress, strict=True)]
+        values = [child.value(SILENCE_S, alive) for child in children]
+        return [(part, value, at.read()[0]) for part, value, at in zip(parts, values, progress, strict=True)]
+    finally:
+        for child in children:
+            child.close()
+        for at in progress:
+            at.close()
+
+
+def by_file(checks: Sequence[Check], workers: int) -> list[Part]:
+    """At most `workers` parts of about the same size, each of whole files: what a file sets up once is set up once."""
+    files: dict[str, list[int]] = {}
+    for i, check in enumerate(checks):
+        files.setdefault(check.path, []).append(i)
+    parts: list[list[int]] = [[] for _ in range(min(workers, len(files)))]
+    for numbers in sorted(files.values(), key=len, reverse=True):
+        min(parts, key=len).extend(numbers)
+    return [tuple(sorted(part)) for part in parts]
+
+
+def merged(parts: Sequence[tuple[Part, Baseline]], checks: int) -> Baseline:
+    """What the parts measured, as one."""
+    at = {number: (found, n) for part, found in parts for n, number in enumerate(part)}
+    return Baseline(
+        [at[i][0].measured[at[i][1]] for i in range(checks)],
+        [at[i][0].lines[at[i][1]] for i in range(checks)],
+        sorted({name for _, found in parts for name in found.modules}),
+    )
 
 
 def warm_up(found: Baseline) -> None:

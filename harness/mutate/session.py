@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
-from harness.mutate import cache, controls, scout
+from harness.mutate import cache, controls, scout, screening
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
 from harness.mutate.checks import Check
@@ -18,6 +18,7 @@ from harness.mutate.locate import locate
 from harness.mutate.mutant import Mutant, Result, VerdictName
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
+from harness.mutate.screening import Screened
 from harness.mutate.sites import Site
 from harness.mutate.source import TargetError
 
@@ -67,6 +68,7 @@ class Plan:
     """What a session is to do. `budget_s` stops handing out mutants after that many seconds of wall time (0: never).
 
     `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
+    `screen`: a mutant of an expression does not run in checks in which it changes no value.
     """
 
     mutants: Sequence[Mutant]
@@ -79,6 +81,7 @@ class Plan:
     touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
     extra: tuple[str, ...] = ()
     failing: str = ""
+    screen: bool = True
 
 
 @dataclass
@@ -171,14 +174,14 @@ class Session:
             self._host.close,
             self._measuring,
             self._program.forget,
+            self._plan.workers,
         )
         store.put(key, baseline.dump())
         return baseline
 
-    def _measuring(self, check: int) -> None:
-        if check >= 0:
-            self._screen.reached(check)
-            self._screen.running([self._host.checks[check].id])
+    def _measuring(self, done: int, at: list[int]) -> None:
+        self._screen.reached(done)
+        self._screen.running([self._host.checks[check].id for check in at])
 
     def _warm(self, baseline: Baseline) -> None:
         """Run a few quick checks of every file here: what they cache and import is then there for every child."""
@@ -264,18 +267,28 @@ class Session:
                 apply = _applier(mutant, self._program)
                 jobs.append(Job(mutant.id, apply, steps, mutant.breaks, declared, plan.everything, _group(mutant)))
         order_of = {mutant.id: n for n, mutant in enumerate(plan.mutants)}
-        self._screen.phase("mutants", len(jobs))
         started = time.monotonic()
         deadline = started + plan.budget_s if plan.budget_s else None
+        screened = self._screened(jobs)
+        split = [screened.split(job) for job in jobs]
+        self._screen.phase("mutants", len(jobs))
 
         ended: dict[str, Report] = {}
+
+        def end(job: Job, report: Report) -> None:
+            result = results[job.id]
+            fill(result, report, self._host.checks)
+            ended[job.id] = report
+            store.put(keys[job.id], dump(result))
+            self._screen.done(result)
+
         try:
-            for job, report in self._pool().run(jobs, self._screen.running, deadline):
-                result = results[job.id]
-                fill(result, report, self._host.checks)
-                ended[job.id] = report
-                store.put(keys[job.id], dump(result))
-                self._screen.done(result)
+            for job, _ in split:
+                if not job.steps:
+                    end(job, Report("survived", text=screening.SAID))
+            running = [job for job, _ in split if job.steps]
+            for job, report in self._pool().run(running, self._screen.running, deadline):
+                end(job, report)
         finally:
             outcome.mutating_s = time.monotonic() - started
             unfinished = {job.id for job in jobs} - set(ended)
@@ -283,11 +296,30 @@ class Session:
             outcome.results = sorted(
                 (r for r in results.values() if r.id not in unfinished), key=lambda r: order_of[r.id]
             )
-        self._alone(outcome, jobs, ended)
+        self._extra(outcome, controls.alone(running, ended) + screening.controls(split))
 
-    def _alone(self, outcome: Outcome, jobs: list[Job], reports: dict[str, Report]) -> None:
-        """Some of the mutants that shared children, each in one of its own: the last control."""
-        planned = controls.alone(jobs, reports)
+    def _screened(self, jobs: Sequence[Job]) -> Screened:
+        """In which checks the mutants of expressions change anything; nothing where finding out would cost too much."""
+        sites = {m.id: m.op for m in self._plan.mutants if isinstance(m.op, Site)}
+        able = [job for job in jobs if job.id in sites]
+        numbers = screening.worth(able) if self._plan.screen else []
+        if not numbers:
+            return Screened()
+        self._screen.phase("screening", len(numbers))
+        infected = scout.screen(
+            {i: self._host.checks[i] for i in numbers},
+            [sites[job.id] for job in able],
+            self._program,
+            self._host.enter,
+            self._host.close,
+            self._measuring,
+            self._plan.workers,
+            self._note,
+        )
+        return Screened(infected, frozenset(numbers))
+
+    def _extra(self, outcome: Outcome, planned: Sequence[tuple[controls.Control, Job]]) -> None:
+        """The last controls: mutants that shared children, alone; mutants in checks that were left out."""
         self._screen.phase("controls", len(planned))
         by_id = {job.id: control for control, job in planned}
         for job, report in self._pool().run([job for _, job in planned], self._screen.running):

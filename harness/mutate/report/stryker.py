@@ -141,7 +141,8 @@ def reason(result: Result) -> str:
         return f"{result.verdict} in {result.by}: {result.detail}"
     if result.verdict in ("equivalent", "elsewhere", "error"):
         return f"{result.verdict}: {result.detail}"
-    return f"{result.verdict}{declared}"
+    why = f": {result.detail}" if result.verdict == "survived" and result.detail else ""
+    return f"{result.verdict}{declared}{why}"
 
 
 def _read(path: str) -> str:

@@ -161,3 +161,45 @@ def test_a_name_between_colons_is_no_emoji(tmp_path):
     (tmp_path / "client.py").write_text("def loop():\n    return 1\n")
     ran = mutate(tmp_path, "--target", "client", "--tests", "x", "--list")
     assert ran.out.startswith("client:loop:"), ran.out
+
+
+CLAMP = """
+def clamp(values, low, high):
+    out = []
+    for value in values:
+        if value < low or (value == low and high is None):
+            value = low
+        elif high is not None and value > high:
+            value = high
+        out.append(value)
+    return out[: len(values) + 1]
+"""
+CLAMP_TESTS = """
+import pytest
+import clamp
+
+@pytest.mark.parametrize("n", range(12))
+def test_inside(n):
+    assert clamp.clamp([n, n + 0.5], n - 1, n + 2) == [n, n + 0.5]
+
+@pytest.mark.parametrize("high", [3, None])
+def test_below(high):
+    assert clamp.clamp([-5, 1], 0, high) == [0, 1]
+"""
+
+
+def test_verdicts_are_the_same_with_and_without_screening(project):
+    (project / "clamp.py").write_text(CLAMP)
+    (project / "test_clamp.py").write_text(CLAMP_TESTS)
+    base = ("--target", "clamp", "--target", "bucketing", "--tests", "test_clamp.py", "--tests", "test_bucketing.py")
+    said = []
+    for way in ("--screen", "--no-screen"):
+        ran = mutate(project, *base, way, "--no-rerun", "--no-cache", "--report", "report", "-j", "2")
+        assert ran.code == 0, ran.err
+        said.append({name: (m["status"], m.get("statusReason", "")) for name, m in ran.mutants().items()})
+    with_, without = said
+    assert {name: status for name, (status, _) in with_.items()} == {name: s for name, (s, _) in without.items()}
+    spared = [name for name, (_, reason) in with_.items() if "it changes no value" in reason]
+    assert len(spared) >= 3
+    assert {with_[name][0] for name in spared} == {"Survived"}
+    assert not any("it changes no value" in reason for _, reason in without.values())

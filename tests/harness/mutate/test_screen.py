@@ -30,6 +30,6 @@ def test_the_baseline_is_told_check_by_check(made, monkeypatch):  # noqa: F811
     log = Log(told.append, lambda: 0.0)
     session = Session(program, host, Plan([]), log)
     log.phase("baseline", 3)
-    session._measuring(-1)
-    session._measuring(1)
-    assert told == ["0 s, baseline 1/3: flushed"]
+    session._measuring(0, [])
+    session._measuring(1, [1])
+    assert told == ["0 s, baseline 0/3", "0 s, baseline 1/3: flushed"]
