@@ -53,7 +53,7 @@ from fakes.engine.protocol import (
     Reply,
     Token,
 )
-from fakes.engine.requests import Struct, structs
+from fakes.engine.requests import LITERALS, Struct, structs
 from fakes.engine.routes import Route, routes
 from fakes.engine.scheduler import Scheduler
 from fakes.engine.tokenizer_manager import TokenizerManager
@@ -299,6 +299,9 @@ class EngineCore:
         for name in given:
             if name not in known:
                 return Answer(500, None, value=Raised("TypeError", f"Unexpected keyword argument '{name}'"))
+        mode = given.get("mode", "abort")
+        if route.handler == "pause_generation" and self.profile.structs == "dataclass" and mode not in LITERALS["mode"]:
+            return Answer(500, None, value=Raised("ValueError", m.BAD_MODE(mode=mode)))
         return self._started(call, route.handler, {**known, **given})
 
     def _generate(self, call: Call, route: Route, body: Any) -> Answer | None:

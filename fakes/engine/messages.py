@@ -348,6 +348,10 @@ SLEEP_TOO_LONG = Message(
     "timestamp out of range for platform time_t", ALL, "raise", "time.sleep (CPython 3.11)", "OverflowError"
 )
 TOP_K_RANGE = Message("selected index k out of range", ALL, "raise", "torch.topk", "RuntimeError")
+BAD_MODE = Message(
+    "Invalid mode: {mode!r}. Expected one of ['abort', 'retract', 'in_place'].",
+    ALL[:1], "500", "managers/io_struct.py:1375@0.5.12.post1",
+)  # fmt: skip
 NO_TOKENIZER = Message(
     "'NoneType' object has no attribute 'additional_stop_token_ids'",
     ALL[:1], "raise", "sampling/penaltylib/min_new_tokens.py:31@0.5.12.post1; observed", "AttributeError",

@@ -17,7 +17,7 @@ import numpy as np
 from fakes.engine import messages as m
 from fakes.engine.batching import Batch, Forward
 from fakes.engine.cache import PrefixCache
-from fakes.engine.crash import crash
+from fakes.engine.crash import Crash, crash
 from fakes.engine.flushing import DeferredFlush
 from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
@@ -340,7 +340,9 @@ class Scheduler:
                 req.to_finish = aborted()
 
     def _pause(self, obj: dict[str, Any]) -> None:
-        """managers/scheduler.py:5817@0.5.23."""
+        """managers/scheduler.py:5817@0.5.23. Only a caller in process gets here with a mode that does not exist."""
+        if obj["mode"] not in ("in_place", "retract"):
+            raise Crash("AssertionError", "")
         self.paused = True
         if obj["mode"] == "in_place":
             if self.batch.running or self.batch.last:

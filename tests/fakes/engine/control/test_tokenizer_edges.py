@@ -217,3 +217,20 @@ def test_a_flush_in_process_takes_its_timeout() -> None:
 def test_what_sglang_engine_does_not_have_is_an_attribute_error() -> None:
     value = Driver("0.5.20").call("begin_weight_update", {}, via="engine").value
     assert value == Raised("AttributeError", "'Engine' object has no attribute 'begin_weight_update'")
+
+
+@pytest.mark.parametrize("version", ORDER)
+def test_a_pause_mode_that_does_not_exist_in_process(version: str) -> None:
+    """HTTP refuses it. A caller in process meets 0.5.12's own check, later an assert of the scheduler
+    (managers/io_struct.py:1375@0.5.12.post1, managers/scheduler.py:4466@0.5.17)."""
+    engine = Driver(version)
+    reply = engine.call("pause_generation", {"mode": "bogus"}, via="engine")
+    engine.advance(10)
+    if version == "0.5.12.post1":
+        told = "Invalid mode: 'bogus'. Expected one of ['abort', 'retract', 'in_place']."
+        assert reply.value == Raised("ValueError", told)
+        assert engine.died is None
+        assert engine.call("generate", generate_body(2)).ok
+    else:
+        assert engine.died is not None
+        assert engine.died.error == Raised("AssertionError", "")
