@@ -53,8 +53,11 @@ def open_payload(
     rank: int,
     load_format: str | None,
     resolver: Resolver | None,
+    unpickle_only: bool = False,
 ) -> list[tuple[str, np.ndarray]]:
     """The (name, array) pairs that rank `rank` would load; arrays are views of the producer's memory.
+
+    `unpickle_only`: no runner is to load it, so nobody looks at what was unpickled, and nothing comes back.
 
     data: the pickle, already base64-decoded. load_format: None, "direct", "flattened_bucket"; any other is
     NotImplementedError, raised after the pickle and its tensors were opened
@@ -62,6 +65,8 @@ def open_payload(
     PayloadError carries the class and text of SGLang's exception.
     """
     payload = unpickle(data, profile_allow=profile_allow, rank=rank, resolver=resolver)
+    if unpickle_only:
+        return []
     try:
         if load_format == "flattened_bucket":
             return _reconstruct(payload["flattened_tensor"], payload["metadata"])

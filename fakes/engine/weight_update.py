@@ -143,9 +143,8 @@ class WeightUpdater:
 
     def _check_selector(self, obj: dict[str, Any]) -> None:
         """Only a caller in process can get here with a bad one: over HTTP the schema refuses it."""
-        selector = obj.get("selector", "all")
-        if selector not in ("target", "draft", "all"):
-            raise crash(m.BAD_SELECTOR, selector=selector)
+        if _wrong_selector(obj):
+            raise crash(m.BAD_SELECTOR, selector=obj["selector"])
 
     def _tensor(self, obj: dict[str, Any]) -> IO | Reply:
         refused = self._refused("update_weights_from_tensor")
@@ -154,12 +153,17 @@ class WeightUpdater:
     def _tensor_io(self, obj: dict[str, Any]) -> IO:
         scheduler, payloads, load_format = self._s, obj["serialized_named_tensors"], obj.get("load_format")
         self._updates += 1
+        has_runner = obj.get("selector", "all") in ("all", "target")  # what a payload holds is the runner's business
         effects = []
         for rank in range(len(scheduler.ranks)):
             if rank >= len(payloads):
                 raise crash(m.SHORT_LIST, rank)
             data = _payload_bytes(payloads[rank], rank)
-            effects.append(OpenPayload(id=scheduler.next_id(), rank=rank, data=data, load_format=load_format))
+            effects.append(
+                OpenPayload(
+                    id=scheduler.next_id(), rank=rank, data=data, load_format=load_format, unpickle_only=not has_runner
+                )
+            )
         results = yield effects
         opened = []
         for effect in effects:
@@ -205,8 +209,8 @@ class WeightUpdater:
         )
 
     def _after_load(self, obj: dict[str, Any], op: str, message: str, *, barrier: bool) -> Reply:
-        """Session mark, version and flush in this version's order, barrier."""
-        if self.session is not None:
+        """Session mark, version and flush in this version's order, barrier. A disk update leaves the session alone."""
+        if self.session is not None and op != "update_weights_from_disk":
             self.session.loaded = True
         if self._p.version_before_flush:
             self._s.record_version(obj.get("weight_version"))
@@ -248,6 +252,8 @@ class WeightUpdater:
                 raise Crash(error.type, error.message, effect.rank)
         if errors[0] is not None:
             return self._receive_failed(errors[0].message)
+        if self._p.selector and self._p.session == "assert" and (wrong := _wrong_selector(obj)):
+            return failed(m.PARTIAL(error=wrong))  # looked at inside the try (weight_updater.py:236@miles-00a2ca2e)
         if self._p.selector:
             self._check_selector(obj)
         if obj.get("selector", "all") == "draft":
@@ -329,9 +335,10 @@ class WeightUpdater:
 
     def _check(self, obj: dict[str, Any]) -> dict[str, Any]:
         """All exceptions are caught; only rank 0's answer is seen, except that a checksum gathers all ranks."""
+        if wrong := _wrong_selector(obj):
+            return {**failed(wrong), "payload": None}
         if self._s.memory.unmapped("weights"):
             return {**failed(m.RELEASED_UPDATE.text), "payload": None}
-        self._check_selector(obj)
         if obj.get("selector", "all") == "draft":
             return {**ok(m.CHECK_OK.text), "payload": None}
         action, skip = obj["action"], obj.get("skip_tensor_list")
@@ -355,6 +362,12 @@ _PAUSED = {"num_paused_requests": 0}
 def _disk_error(type_: str, message: str, path: str) -> str:
     """Hugging Face's words for a folder that does not exist: it takes the path for a repository's name."""
     return m.HUB_NAME(path=path) if type_ == "FileNotFoundError" else message
+
+
+def _wrong_selector(obj: dict[str, Any]) -> str:
+    """What SGLang says to a selector that it does not know, "" for one that it does."""
+    selector = obj.get("selector", "all")
+    return "" if selector in ("target", "draft", "all") else m.BAD_SELECTOR(selector=selector)
 
 
 def _payload_bytes(payload: Any, rank: int) -> bytes:

@@ -60,6 +60,7 @@ class Performer:
             rank=effect.rank,
             load_format=effect.load_format,
             resolver=self._bound(),
+            unpickle_only=effect.unpickle_only,
         )
 
     def _bound(self) -> Resolver:

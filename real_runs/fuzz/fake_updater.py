@@ -40,7 +40,7 @@ def _weights() -> dict[str, np.ndarray]:
 
 
 @lru_cache(maxsize=256)
-def _opened(kind: str, allow: str, load_format: str | None) -> tuple[Any, Raised | None]:
+def _opened(kind: str, allow: str, load_format: str | None, unpickle_only: bool) -> tuple[Any, Raised | None]:
     try:
         named = open_payload(
             pickled(kind),
@@ -48,6 +48,7 @@ def _opened(kind: str, allow: str, load_format: str | None) -> tuple[Any, Raised
             rank=0,
             load_format=load_format,
             resolver=NamedStorages(),
+            unpickle_only=unpickle_only,
         )
     except PayloadError as error:
         return None, Raised(error.type, error.message)
@@ -94,6 +95,8 @@ class FakeUpdater:
             reply = self._perform(step)
         except Crash as error:
             return {"raised": [error.raised.type.rpartition(".")[2], error.raised.message]}
+        except Exception as error:  # a scheduler dies of those, too
+            return {"raised": [type(error).__name__, str(error)]}
         session = self._s.updater.session
         facts = [effect for effect in self._effects if isinstance(effect, Observed)]
         return {
@@ -159,7 +162,8 @@ class FakeUpdater:
         """The far end, as the script has it."""
         script = self._script
         if isinstance(effect, OpenPayload):
-            named, error = _opened(effect.data.decode(), self._profile.unpickler, effect.load_format)
+            kind, allow = effect.data.decode(), self._profile.unpickler
+            named, error = _opened(kind, allow, effect.load_format, effect.unpickle_only)
             return Done(effect.id, value=named, error=error)
         if isinstance(effect, ReadDisk):
             if script.get("fails"):

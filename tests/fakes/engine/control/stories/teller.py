@@ -68,6 +68,8 @@ def told(effect: Effect) -> str:
     if isinstance(effect, Die):
         return f"! Die rank {effect.rank} {effect.error.type}: {effect.error.message}"
     fields = {name: getattr(effect, name) for name in effect.__struct_fields__}
+    if fields.get("unpickle_only") is False:
+        del fields["unpickle_only"]
     if isinstance(effect, OpenPayload):
         fields["data"] = len(effect.data)
     return f"! {type(effect).__name__} {plain(fields)}"

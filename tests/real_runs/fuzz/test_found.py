@@ -1,0 +1,94 @@
+"""What the oracle found, each as the shortest sequence, with SGLang's own answer."""
+
+import pytest
+
+from real_runs.fuzz.fake_updater import FakeUpdater
+
+BEGIN = {"op": "begin_weight_update", "body": {"selector": "all"}}
+WITH_SESSIONS = ("miles", "0.5.21", "0.5.22", "0.5.23")
+BAD = "invalid selector 'both'; expected 'target', 'draft', or 'all'"
+
+
+def tensors(payload, load_format, selector):
+    body = {"serialized_named_tensors": [payload], "load_format": load_format, "selector": selector}
+    return {"op": "update_weights_from_tensor", "body": body}
+
+
+def distributed(selector):
+    body = {"names": ["model.norm.weight"], "dtypes": ["float32"], "shapes": [[64]]}
+    return {"op": "update_weights_from_distributed", "body": {**body, "group_name": "g", "selector": selector}}
+
+
+JOIN = {
+    "op": "init_weights_update_group",
+    "body": {
+        "master_address": "127.0.0.1",
+        "master_port": 1,
+        "rank_offset": 1,
+        "world_size": 2,
+        "group_name": "g",
+        "backend": "gloo",
+    },
+}
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_the_checker_catches_a_selector_that_it_does_not_know(version):
+    answer = FakeUpdater(version).do({"op": "weights_checker", "body": {"action": "snapshot", "selector": "both"}})
+    assert (answer["success"], answer["message"]) == (False, BAD)
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_an_update_from_a_disk_leaves_the_session_as_it_was(version):
+    disk = {"op": "update_weights_from_disk", "body": {"model_path": "/nowhere", "flush_cache": False}}
+    begun, loaded = FakeUpdater(version).play([BEGIN, disk])
+    assert loaded["success"] is True
+    assert begun["session"] == loaded["session"] == ["all", False]
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+@pytest.mark.parametrize(("payload", "load_format"), [("good", "auto"), ("good", "flattened_bucket"), ("number", None)])
+def test_a_payload_for_no_runner_is_unpickled_and_no_more(version, payload, load_format):
+    answer = FakeUpdater(version).play([BEGIN, tensors(payload, load_format, "draft")])[-1]
+    assert (answer["success"], answer["message"], answer["loads"]) == (True, "Success", 0)
+    assert answer["session"] == ["all", True]
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_a_payload_for_no_runner_kills_if_it_cannot_be_unpickled(version):
+    answer = FakeUpdater(version).play([BEGIN, tensors("garbage", None, "draft")])[-1]
+    assert answer["raised"][0] == "UnpicklingError"
+
+
+@pytest.mark.parametrize("version", WITH_SESSIONS)
+def test_an_unknown_selector_is_met_before_what_the_payload_holds(version):
+    answer = FakeUpdater(version).play([BEGIN, tensors("good", "auto", "both")])[-1]
+    assert answer == {"raised": ["ValueError", BAD]}
+
+
+def test_miles_looks_at_a_distributed_update_s_selector_inside_its_try():
+    answer = FakeUpdater("miles").play([BEGIN, JOIN, distributed("both")])[-1]
+    assert answer["success"] is False
+    assert answer["message"].startswith(f"Failed to update parameter online: {BAD}. The full weights")
+
+
+@pytest.mark.parametrize("version", ["0.5.21", "0.5.22", "0.5.23"])
+def test_the_released_versions_die_of_it(version):
+    assert FakeUpdater(version).play([BEGIN, JOIN, distributed("both")])[-1] == {"raised": ["ValueError", BAD]}
+
+
+def test_over_http_an_update_for_no_runner_is_granted_whatever_its_format():
+    from fakes.engine.protocol import EngineConfig
+    from fakes.fronts.inprocess import Server
+    from fakes.tiny import tiny_config, tiny_weights
+    from fakes.world import World
+
+    config = tiny_config("llama")
+    with World(seed=0) as world:
+        engine = world.add_engine("e0", EngineConfig(), tiny_weights(config, 0), config)
+        server = Server(world, engine)
+        assert server.request("POST", "begin_weight_update", {}).status == 200
+        body = {"serialized_named_tensors": ["gARLBy4="], "load_format": "auto", "selector": "draft"}
+        outcome = server.request("POST", "update_weights_from_tensor", body)
+        assert (outcome.status, outcome.body) == (200, {"success": True, "message": "Success"})
+        assert engine.alive
