@@ -1,8 +1,8 @@
 """SGLang's Engine object over a server: of this process's own, or one whose address the environment gives.
 
 `REFITCHECK_SGLANG_ENGINES` is a list of urls, taken in turn by the engines that a driver makes: gated endpoints, so
-that every call of an in-process driver is recorded and may meet a fault. An engine that dies takes the calling process with
-it, as SGLang's does (entrypoints/engine.py:1190@0.5.23).
+that every call of an in-process driver is recorded and may meet a fault. An engine that dies takes the calling process
+with it, as SGLang's does (entrypoints/engine.py:1190@0.5.23).
 """
 
 from __future__ import annotations

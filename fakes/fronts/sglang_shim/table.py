@@ -133,6 +133,28 @@ def _http_server(version: str) -> Mapping[str, Any]:
     return {"launch_server": launch_server, "Engine": Engine, "ServerArgs": server_args.names(version)["ServerArgs"]}
 
 
+def _without_kernels(module: str, *names: str) -> Make:
+    """Names that are imported at the top of a driver, and that nothing but a GPU could serve: calling one says so."""
+
+    def make(version: str) -> Mapping[str, Any]:
+        def inert(name: str) -> Any:
+            def kernel(*_: Any, **__: Any) -> None:
+                from fakes.fronts import sglang_shim
+
+                sglang_shim.lacking(f"{module}.{name}()")
+                raise NotImplementedError(f"refitcheck's shim of SGLang {version} has no kernels: {module}.{name}")
+
+            return kernel
+
+        return {name: inert(name) for name in names}
+
+    return make
+
+
+_FP8 = "sglang.srt.layers.quantization.fp8_utils"
+_LOADER = "sglang.srt.model_loader.utils"
+
+
 def _launch(version: str) -> Mapping[str, Any]:
     from fakes.fronts.sglang_shim.launching import run_server
 
@@ -146,6 +168,8 @@ _MODULES: dict[str, Make] = {
     "sglang.srt.entrypoints.engine": _engine,
     "sglang.srt.entrypoints.http_server": _http_server,
     "sglang.srt.managers.io_struct": _io_struct,
+    _FP8: _without_kernels(_FP8, "quant_weight_ue8m0", "transform_scale_ue8m0", "mxfp8_group_quantize"),
+    _LOADER: _without_kernels(_LOADER, "should_deepgemm_weight_requant_ue8m0"),
     "sglang.srt.model_executor.model_runner": lambda version: {},
     UPDATER: _local,
     "sglang.srt.server_args": _server_args,

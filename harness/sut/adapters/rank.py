@@ -41,13 +41,18 @@ def serve(channel: socket.socket, driver: Any, given: dict[str, Any]) -> int:
                 reply = {"ok": True, "value": value}
             except BaseException as error:
                 traceback.print_exc()
-                reply = {"ok": False, "type": type(error).__name__, "error": str(error), "where": _raised_in(error)}
+                reply = {"ok": False, "type": type(error).__name__, "error": _text(error), "where": _raised_in(error)}
             sys.stdout.flush()
             sys.stderr.flush()
             wire.send_reply(channel, {**reply, "lacking": _lacking()})
             if name == "close":
                 return 0
     return 0
+
+
+def _text(error: BaseException) -> str:
+    """With its notes: there HTTP clients put the body of a reply."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _lacking() -> list[str]:

@@ -50,6 +50,7 @@ class Zygote:
             "sglang": version,
             "stubs": list(framework.stubs),
             "bare": list(framework.bare),
+            "alone": framework.alone,
             "driver": framework.driver,
         }
         try:

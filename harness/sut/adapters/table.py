@@ -21,7 +21,8 @@ class Framework:
     is another project), `driver` the module of `drivers` that calls it. `install` is the line that installs it.
     `ranks`: trainer processes for each engine, "tp" for one on every GPU. `bare` are packages of it whose __init__ is
     not run, since it imports what no refit needs; `stubs` are packages that are replaced where they are not installed.
-    `settings` are the driver's own options with their defaults.
+    `alone`: of its folder nothing but the package is looked at. `settings` are the driver's own options with their
+    defaults.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Framework:
     pause_mode: Literal["abort", "retract", "in_place", "none"] = "none"
     optional: frozenset[str] = frozenset()
     bare: tuple[str, ...] = ()
+    alone: bool = False
     stubs: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,6 +48,32 @@ class Framework:
 
 _COMMON = ("ray", "transformers", "tensordict", "omegaconf", "hydra", "codetiming", "datasets", "pandas", "yaml", "PIL")
 
+_NEMO_RL = (
+    "nemo_rl",
+    "nemo_rl.models",
+    "nemo_rl.models.generation",
+    "nemo_rl.models.generation.sglang",
+    "nemo_rl.models.policy",
+    "nemo_rl.models.policy.workers",
+    "nemo_rl.weight_sync",
+)
+
+_SLIME = (
+    "",
+    "backends",
+    "backends.megatron_utils",
+    "backends.megatron_utils.update_weight",
+    "backends.sglang_utils",
+    "utils",
+    "ray",
+)
+_MEGATRON = ("megatron", "transformer_engine", "mbridge", "wandb", "tensorboard")
+
+
+def _below(package: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{package}.{name}".rstrip(".") for name in names)
+
+
 _TABLE = (
     Framework(
         name="verl",
@@ -56,6 +84,47 @@ _TABLE = (
         ranks="tp",
         optional=frozenset({"phase"}),
         stubs=(*_COMMON, "peft", "accelerate", "torchdata", "pyvers", "uvloop", "orjson", "zmq", "cachetools"),
+    ),
+    Framework(
+        name="nemo-rl",
+        package="nemo_rl",
+        driver="nemo_rl",
+        marker="nemo_rl/weight_sync/sglang_weight_synchronizer.py",
+        install="git clone https://github.com/NVIDIA-NeMo/RL, then --sut-option checkout=RL; pip install requests"
+        " pyzmq",
+        ranks="tp",
+        pause_mode="retract",
+        optional=frozenset({"phase"}),
+        bare=_NEMO_RL,
+        stubs=(*_COMMON, "rich", "tqdm", "torchvision", "decord", "pynvml", "uvloop", "nemo_automodel"),
+        settings={"fault_tolerance": "", "pause_mode": "retract"},
+    ),
+    Framework(
+        name="slime",
+        package="slime",
+        driver="slime",
+        marker="slime/backends/megatron_utils/update_weight/update_weight_from_tensor.py",
+        install="git clone https://github.com/THUDM/slime, then --sut-option checkout=slime; pip install requests",
+        ranks="tp",
+        pause_mode="abort",
+        optional=frozenset({"phase"}),
+        bare=_below("slime", *_SLIME),
+        stubs=(*_COMMON, *_MEGATRON, "tqdm", "zstandard", "sglang_router"),
+    ),
+    Framework(
+        name="miles",
+        package="miles",
+        driver="miles",
+        marker="miles/backends/megatron_utils/update_weight/update_weight_from_tensor.py",
+        install="pip install --no-deps --target miles miles-rl==0.0.2, then --sut-option checkout=miles (it brings a "
+        "sglang of its own, so it must not be installed beside refitcheck); pip install requests",
+        ranks="tp",
+        pause_mode="retract",
+        optional=frozenset({"phase"}),
+        bare=_below("miles", *_SLIME, "backends.training_utils"),
+        alone=True,
+        stubs=(*_COMMON, *_MEGATRON, "tqdm", "mooncake", "sglang_router"),
+        settings={"pause_mode": "retract"},
     ),
 )
 

@@ -48,7 +48,7 @@ def _imported(order: dict[str, Any]) -> Any:
     from fakes.fronts import sglang_shim
 
     path = order["path"]
-    if path:
+    if path and not order["alone"]:
         sys.path.insert(0, path)
     sglang_shim.install(order["sglang"])
     stubs.install(order["stubs"])

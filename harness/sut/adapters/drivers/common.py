@@ -113,6 +113,7 @@ def ray() -> ModuleType:
         "is_initialized": lambda: True,
         "init": lambda *args, **kwargs: None,
         "remote": _remote,
+        "_private": SimpleNamespace(services=SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")),
         "method": lambda **_: lambda function: function,
         "__version__": "99.0.0",
     }

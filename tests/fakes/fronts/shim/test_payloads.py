@@ -104,7 +104,7 @@ def test_what_a_payload_may_not_name_is_refused():
     with sglang_shim.installed("0.5.23"):
         serializer = importlib.import_module("sglang.srt.utils").MultiprocessingSerializer
         data = serializer.serialize(subprocess.Popen)
-        with pytest.raises(RuntimeError, match="subprocess.Popen"):
+        with pytest.raises(RuntimeError, match=r"subprocess\.Popen"):
             serializer.deserialize(data)
         assert serializer.deserialize(serializer.serialize({"a": [1]}, output_str=True)) == {"a": [1]}
 

@@ -42,7 +42,7 @@ def test_afterwards_nothing_of_it_is_left():
     ("statement", "named"),
     [
         ("from sglang.srt.utils import get_free_port", "sglang.srt.utils.get_free_port"),
-        ("import sglang.srt.layers.moe", "sglang.srt.layers"),
+        ("import sglang.srt.layers.moe", "sglang.srt.layers.moe"),
         ("import sglang.srt.utils as u; u.get_free_port", "sglang.srt.utils.get_free_port"),
         (
             "from sglang.srt.server_args import ServerArgs; ServerArgs(model_path='m').mamba_ssm_dtype",
