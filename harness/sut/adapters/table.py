@@ -67,7 +67,7 @@ _SLIME = (
     "utils",
     "ray",
 )
-_MEGATRON = ("megatron", "transformer_engine", "mbridge", "wandb", "tensorboard")
+_MEGATRON = ("megatron", "transformer_engine", "mbridge", "wandb", "tensorboard", "triton")
 
 
 def _below(package: str, *names: str) -> tuple[str, ...]:
