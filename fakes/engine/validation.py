@@ -48,14 +48,12 @@ class Invalid(Exception):
 
 def parse(p: EngineProfile, route: Route, method: str, struct: Struct, value: Any) -> dict[str, Any] | None:
     """The fields of a decoded body with defaults filled in; None for an absent optional body. Raises `Invalid`."""
-    if value is None and not isinstance(value, _Null):
-        if route.body_optional:
-            return None
+    if route.body_optional and (value is None or value is NULL):
+        return None
+    if value is None:
         raise Invalid(route, method, [missing_body()])
-    if isinstance(value, _Null):
+    if value is NULL:
         value = None
-        if route.body_optional:
-            return None
     if type(value) is dict:
         fields = _quick(struct, value)
         if fields is not None:
