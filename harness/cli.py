@@ -15,6 +15,7 @@ import typer
 
 from harness.commands import MountingGroup
 from harness.errors import RefitcheckError, UsageError
+from harness.interrupts import INTERRUPTED, came, end_at_once, raise_from_now_on
 from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S
 from harness.streams import complain, give_up, lost, prepare_streams
 from harness.words import one_line, told
@@ -28,7 +29,6 @@ app = typer.Typer(
 )
 
 _ClickError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
-INTERRUPTED = 130
 PASS_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -56,6 +56,9 @@ def run(
         float, typer.Option(help="Real seconds after which a client that does not come back is hung; 0: never.")
     ] = HANG_TIMEOUT_S,
     lane_option: Annotated[list[str] | None, typer.Option(help="An option of the lane, as time_scale=0.02.")] = None,
+    sut_option: Annotated[
+        list[str] | None, typer.Option(help="An option of the system under test, as checkout=FOLDER.")
+    ] = None,
     workers: Annotated[str, typer.Option("-n", "--workers", help="Worker processes, or auto.")] = "auto",
     junitxml: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write results.json here.")] = None,
@@ -83,8 +86,10 @@ def run(
         plant=plant,
         hang_timeout=hang_timeout,
         lane_options=tuple(lane_option or ()),
+        sut_options=tuple(sut_option or ()),
     )
     outputs = Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)
+    raise_from_now_on()
     return running.run(settings, info, outputs, workers=running.workers_of(workers))
 
 
@@ -161,18 +166,9 @@ def doctor() -> int:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: never a traceback for what the caller can mend."""
-    import signal
-
     from harness.leaving import leave
 
-    own = os.getpid()
-
-    def end(*_: object) -> None:
-        if os.getpid() != own:
-            os._exit(143)  # a fork of ours
-        raise KeyboardInterrupt  # so that lanes and workers are ended, as by Ctrl-C
-
-    signal.signal(signal.SIGTERM, end)
+    end_at_once()
     prepare_streams()
     leave(invoke(argv))
 
@@ -180,6 +176,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def invoke(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     code = _invoked(argv)
+    if came() and code != INTERRUPTED:
+        code = _told("interrupted", INTERRUPTED)
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -210,7 +208,7 @@ def _invoked(argv: Sequence[str] | None) -> int:
         give_up(error if isinstance(error, OSError) else BrokenPipeError())  # rich's printing of help exits with 1
         return 0
     except Exception as error:
-        return _broken(error)
+        return _told("interrupted", INTERRUPTED) if came() else _broken(error)
 
 
 def _broken(error: BaseException) -> int:

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.errors import UsageError
+from harness.interrupts import raise_from_now_on
 from harness.suites import load_point, named_points
 
 GROUP = "refitcheck.commands"
@@ -27,7 +28,11 @@ class MountingGroup(TyperGroup):
         if own is not None:
             return own
         point = named_points(GROUP).get(cmd_name)
-        return None if point is None else _mounted(cmd_name, load_point(point))
+        if point is None:
+            return None
+        command = _mounted(cmd_name, load_point(point))
+        raise_from_now_on()  # what it will have to clean up is its own affair
+        return command
 
 
 def _mounted(name: str, found: Any) -> Any:

@@ -1,21 +1,25 @@
-"""Executes the units of a run, here or in worker processes, and gives each report as it comes."""
+"""Executes the units of a run, here or in worker processes, and gives each report as it comes.
+
+A worker and its parent speak through one pipe, and each worker has one call at a time: no queue, no lock and no name
+in /dev/shm that a run killed with SIGKILL would leave behind.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import connection, util
-from multiprocessing.process import BaseProcess
-from time import monotonic, sleep
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
 from typing import Any
 
 from harness import watchdog
 from harness.errors import HarnessError
+from harness.interrupts import came
+from harness.lanes.loader import load_lane
 from harness.leaving import LEAVE, LINGER_S, leave_in_time
 from harness.outputs import HistoryFolder
 from harness.runner import Runner, imported, outlived
@@ -24,14 +28,19 @@ from harness.streams import prepare_streams
 from harness.sut.loader import is_ours
 from harness.units import Unit, UnitReport
 from harness.vigil import Vigil
+from harness.words import told
 
 LOOK_S = 0.1  # how often to look whether Ctrl-C was pressed
+REAP_S = 60.0  # so long the end of a process may take
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _runner: Runner | None = None
 _folder: HistoryFolder | None = None
 
 APART = True
 """False keeps one worker in this process whatever it runs, for tests whose entry points no other process would find."""
+
+Call = tuple[Callable[[Any], Any], Any]
+"""A function of this module, and its argument."""
 
 
 def any_apart(suts: Sequence[str]) -> bool:
@@ -64,86 +73,136 @@ class Crew:
     """Worker processes that run units. Only what a worker gave back as a whole counts; one that ends is an error."""
 
     def __init__(self, settings: Settings, workers: int = 1, folder: HistoryFolder | None = None) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and of the lane
-        self._others = set(multiprocessing.active_children())
-        self._processes: set[BaseProcess] = set()
-        self._vigil = Vigil(context, workers)
-        given = (settings, self._vigil, folder)
-        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=given)
+        self._context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and of the lane
+        self._settings, self._folder, self._most = settings, folder, workers
+        self._workers: list[_Worker] = []
+        self._vigil = Vigil(self._context, workers)
         self._unchecked = () if not any_apart(settings.suts) else settings.suts
         self._whole = True
 
     def check(self) -> None:
         """Import the systems under test, in a worker. UsageError for one that is none."""
-        list(self._results(self._submit([])))
+        list(self._results([]))
 
     def reports(self, units: list[Unit]) -> Iterator[UnitReport]:
         """A report for each unit, in the order in which they end."""
-        yield from self._results(self._submit([(_execute, unit) for unit in units]))
+        yield from self._results([(_execute, unit) for unit in units])
 
     def unwritten(self) -> str:
         """Why the folder of histories took no more; "" where it took all."""
-        (told,) = self._results(self._submit([(_unwritten,)]))
-        return str(told)
+        (reason,) = self._results([(_unwritten, None)])
+        return str(reason)
 
     def close(self) -> None:
         """End the workers: those that were interrupted or broken at once, the others in bounded time."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._whole:
-            _join(self._processes, 2 * LINGER_S)
-        for process in self._processes:
-            process.kill()  # nothing of use runs there; servers of a lane end with it
-        self._pool.shutdown()
+        for worker in self._workers:
+            worker.dismiss()
+        for worker in self._workers if self._whole else ():
+            worker.process.join(2 * LINGER_S)
+        killed = [worker for worker in self._workers if worker.process.exitcode is None]
+        for worker in killed:
+            worker.process.kill()  # nothing of use runs there; servers of a lane end with it
+        for worker in killed:
+            worker.process.join(REAP_S)
+        self._workers = []
+        if killed:
+            _sweep(self._settings)
 
-    def _submit(self, calls: list[tuple[Any, ...]]) -> set[Future[Any]]:
-        checks = [(_check, name) for name in self._unchecked]
+    def _results(self, calls: list[Call]) -> Iterator[Any]:
+        """What the calls give that is not None; what one raised is raised."""
+        checks: list[Call] = [(_check, name) for name in self._unchecked]
         self._unchecked = ()
-        try:
-            with _workers_undisturbed():
-                return {self._pool.submit(*call) for call in (*checks, *calls)}
-        except BrokenProcessPool as error:
-            raise HarnessError(self._why(error)) from error
-        finally:
-            self._processes |= set(multiprocessing.active_children()) - self._others
-
-    def _results(self, pending: set[Future[Any]]) -> Iterator[Any]:
+        waiting = deque([*checks, *calls])
         whole, self._whole = self._whole, False
-        try:
-            with _interrupts_noted() as interrupts:
-                while pending:
-                    done, pending = wait(pending, timeout=LOOK_S, return_when=FIRST_COMPLETED)
-                    if interrupts:
-                        raise KeyboardInterrupt
-                    for result in [future.result() for future in done]:
+        with _interrupts_noted() as interrupts:
+            while waiting or self._busy():
+                self._hand_out(waiting)
+                busy = self._busy()
+                connection.wait([end for worker in busy for end in (worker.pipe, worker.process.sentinel)], LOOK_S)
+                if interrupts:
+                    raise KeyboardInterrupt
+                for worker in busy:
+                    if worker.said():
+                        result = self._answer(worker)
                         if result is not None:
                             yield result
-                    late = self._vigil.late()
-                    if late:
-                        raise HarnessError(f"{late} does not come back, and nothing interrupts it")
-            self._whole = whole
-        except BrokenProcessPool as error:
-            raise HarnessError(self._why(error)) from error
+                    elif worker.process.exitcode is not None and not worker.said():
+                        raise HarnessError(self._why(worker))
+                late = self._vigil.late()
+                if late:
+                    raise HarnessError(f"{late} does not come back, and nothing interrupts it")
+            if interrupts:
+                raise KeyboardInterrupt
+        self._whole = whole
 
-    def _why(self, error: Exception) -> str:
-        """The executor ends the others by SIGTERM once one has ended."""
-        _join(self._processes, LINGER_S)
-        codes = {p.pid: p.exitcode for p in self._processes if p.exitcode != -signal.SIGTERM}
-        told = [text for text in (self._vigil.told_of(pid or 0, code) for pid, code in codes.items()) if text]
-        return "; ".join(told) or f"a worker process ended: {error}"
+    def _busy(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.busy]
+
+    def _hand_out(self, waiting: deque[Call]) -> None:
+        for worker in self._workers:
+            if waiting and not worker.busy:
+                self._give(worker, waiting.popleft())
+        while waiting and len(self._workers) < self._most:
+            given = (self._settings, self._vigil, len(self._workers), self._folder)
+            with _workers_undisturbed():
+                self._workers.append(_Worker(self._context, given))
+            self._give(self._workers[-1], waiting.popleft())
+
+    def _give(self, worker: _Worker, call: Call) -> None:
+        try:
+            worker.give(call)
+        except OSError:
+            raise HarnessError(self._why(worker)) from None
+
+    def _answer(self, worker: _Worker) -> Any:
+        try:
+            raised, what = worker.answer()
+        except (EOFError, OSError):
+            raise HarnessError(self._why(worker)) from None
+        if raised:
+            raise what
+        return what
+
+    def _why(self, worker: _Worker) -> str:
+        worker.process.join(REAP_S)
+        return self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
 
 
-def _join(processes: set[BaseProcess], seconds: float) -> None:
-    """The executor's own thread waits for them too, and the one that comes second learns of no exit code yet."""
-    end = monotonic() + seconds
-    for process in processes:
-        process.join(max(0.0, end - monotonic()))
-    while any(process.exitcode is None for process in processes) and monotonic() < end:
-        sleep(LOOK_S / 10)
+class _Worker:
+    """One process, and our end of the pipe to it."""
+
+    def __init__(self, context: Any, given: tuple[Any, ...]) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, *given))
+        self.busy = False
+        try:
+            self.process.start()
+        finally:
+            theirs.close()
+
+    def give(self, call: Call) -> None:
+        self.busy = True
+        self.pipe.send(call)
+
+    def said(self) -> bool:
+        with suppress(OSError):  # reset: it is dead, and reading says so
+            return bool(self.pipe.poll())
+        return True
+
+    def answer(self) -> tuple[bool, Any]:
+        """(whether it was raised, what was given or raised)."""
+        found: tuple[bool, Any] = self.pipe.recv()
+        self.busy = False
+        return found
+
+    def dismiss(self) -> None:
+        """It ends once it has nothing to do."""
+        self.pipe.close()
 
 
 @contextmanager
 def _interrupts_noted() -> Iterator[list[int]]:
-    """The signals that came. As exceptions they could strike between two steps of the executor and leave it locked."""
+    """The signals that came. As exceptions they could strike between two steps of a worker's start."""
     noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield noted
@@ -171,11 +230,22 @@ def _workers_undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _sweep(settings: Settings) -> None:
+    """A worker that was killed has left what its lane keeps on disk."""
+    with suppress(Exception):  # a lane that does not even load left nothing
+        lane = load_lane(settings.lane, settings.lane_options)
+        getattr(lane, "sweep", lambda: None)()
+        lane.close()
+
+
 def _here(settings: Settings, units: list[Unit], folder: HistoryFolder | None) -> Iterator[UnitReport]:
     runner = _made(settings, folder)
     try:
         for unit in units:
-            yield runner.execute(unit)
+            report = runner.execute(unit)
+            if came():  # and what it raised was swallowed
+                raise KeyboardInterrupt
+            yield report
     finally:
         runner.close()
 
@@ -187,28 +257,54 @@ def _made(settings: Settings, folder: HistoryFolder | None) -> Runner:
     return runner
 
 
-def _start(settings: Settings, vigil: Vigil, folder: HistoryFolder | None) -> None:
+# -- in a worker -------------------------------------------------------------------------------------------------------
+
+
+def _work(pipe: Any, settings: Settings, vigil: Vigil, place: int, folder: HistoryFolder | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends its workers
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_streams()
-    global _runner, _folder
-    vigil.take()
+    vigil.take(place)
     watchdog.VIGIL.append(vigil)
-    _runner, _folder = _made(settings, folder), folder
-    util.Finalize(None, _end, exitpriority=-1)
+    try:
+        _answer_calls(pipe, settings, folder)
+    finally:
+        leave_in_time(0)  # before it waits for a client's threads and processes, which may never end
+        if _runner is not None:
+            _runner.close()
 
 
-def _end() -> None:
-    """The last thing that a worker does before it waits for a client's threads, which may never end."""
-    assert _runner is not None
-    leave_in_time(0)
-    _runner.close()
+def _answer_calls(pipe: Any, settings: Settings, folder: HistoryFolder | None) -> None:
+    global _runner, _folder
+    while True:
+        try:
+            function, argument = pipe.recv()
+        except (EOFError, OSError):
+            return  # dismissed
+        try:
+            if _runner is None:
+                _runner, _folder = _made(settings, folder), folder
+            said = (False, function(argument))
+        except Exception as error:
+            said = (True, _portable(error))
+        try:
+            pipe.send(said)
+        except OSError:
+            return  # its parent is gone
+
+
+def _portable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return HarnessError(told(error))
+    return error
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, and they would wait for work for ever."""
+    """A parent that was killed cannot end its workers, and a client may be at work for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -230,5 +326,5 @@ def _execute(unit: Unit) -> UnitReport:
     return _runner.execute(unit)
 
 
-def _unwritten() -> str:
+def _unwritten(_: None) -> str:
     return _folder.unwritten if _folder is not None else ""

@@ -16,14 +16,13 @@ WIDTH = 400  # bytes of what is told
 
 
 class Vigil:
-    """A place for each worker: made by the parent, handed to each worker as it starts.
+    """A place for each worker, and its only writer: made by the parent, handed to each worker as it starts.
 
     A place holds the worker's process id, the end of the client's time in seconds of `time.monotonic` (one clock for
     all processes; 0 where no client is at work), what the client was last at, and the worker's last words.
     """
 
     def __init__(self, context: BaseContext, places: int) -> None:
-        self._taken = context.Value("i", 0)
         self._pids = context.RawArray("q", places)
         self._until = context.RawArray("d", places)
         self._at = [context.RawArray("c", WIDTH) for _ in range(places)]
@@ -33,12 +32,10 @@ class Vigil:
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
-    def take(self) -> None:
-        """Take the next place for this process."""
-        with self._taken.get_lock():
-            self._mine = self._taken.value
-            self._taken.value += 1
-        self._pids[self._mine] = os.getpid()
+    def take(self, place: int) -> None:
+        """From now on this process writes there."""
+        self._mine = place
+        self._pids[place] = os.getpid()
 
     def begin(self, scenario: str) -> None:
         """What follows belongs to this scenario."""
@@ -72,10 +69,10 @@ class Vigil:
         return next((self._text(self._at, n) for n, end in enumerate(self._until) if end and end < now), "")
 
     def told_of(self, pid: int, exit_code: int | None) -> str:
-        """Why the worker `pid` may have ended, in one line; "" for a process that is no worker."""
+        """Why the worker `pid` may have ended, in one line."""
         number = next((n for n, known in enumerate(self._pids) if known == pid), None)
         if number is None:
-            return ""
+            return f"a worker process ended with exit code {exit_code} before it began"
         last, at = self._text(self._last, number), self._text(self._at, number)
         if last:
             return last

@@ -212,10 +212,16 @@ class HttpLane:
         from fakes.trainer import shm
 
         if self._folder is None:
-            for family in sweep(PREFIX):
-                shm.sweep(family)
+            self.sweep()
             self._folder = RunFolder(PREFIX, shm.family())
         return self._folder.path
+
+    def sweep(self) -> None:
+        """Remove what killed runs left in TMPDIR and in shared memory."""
+        from fakes.trainer import shm
+
+        for family in sweep(PREFIX):
+            shm.sweep(family)
 
     def model(self, spec: EngineSpec) -> Path:
         """The Hugging Face folder that a server of this spec starts with."""
