@@ -81,16 +81,18 @@ class Ticket:
 
     def time_out(self) -> None:
         """The caller's patience is over: it closes the connection, which the engine notices."""
-        if self.outcome is None:
-            elapsed = self._elapsed()
-            self.end(Outcome(ending="timeout", error=f"timed out after {elapsed:.3f} s", elapsed_s=elapsed))
-            self.engine.shell.cancel(self.id)
+        elapsed = self._elapsed()
+        self._give_up(Outcome(ending="timeout", error=f"timed out after {elapsed:.3f} s", elapsed_s=elapsed))
 
     def cancel(self) -> None:
         """The caller went away without waiting for its patience to end."""
-        if self.outcome is None:
-            self.end(Outcome(ending="timeout", error="cancelled by its caller", elapsed_s=self._elapsed()))
-            self.engine.shell.cancel(self.id)
+        self._give_up(Outcome(ending="timeout", error="cancelled by its caller", elapsed_s=self._elapsed()))
+
+    def _give_up(self, outcome: Outcome) -> None:
+        with self._world.held():
+            if self.outcome is None:
+                self.end(outcome)
+                self.engine.shell.cancel(self.id)
 
     def end(self, outcome: Outcome) -> None:
         """Set the outcome and tell who watches."""
@@ -106,7 +108,10 @@ class Ticket:
 class WorldEngine:
     """One incarnation of one engine. `restart` of the world makes the next."""
 
-    def __init__(self, name: str, incarnation: int, config: EngineConfig, core: Core, shell: Shell) -> None:
+    def __init__(
+        self, world: World, name: str, incarnation: int, config: EngineConfig, core: Core, shell: Shell
+    ) -> None:
+        self._world = world
         self.name = name
         self.incarnation = incarnation
         self.config = config
@@ -123,4 +128,5 @@ class WorldEngine:
 
     def kill(self, why: str = "killed from outside") -> None:
         """kill -9: open calls are dropped, later ones refused."""
-        self.shell.kill(why)
+        with self._world.held():
+            self.shell.kill(why)

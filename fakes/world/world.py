@@ -127,7 +127,7 @@ class World(Baton):
             transport=self.transport,
             trace=self.trace,
         )
-        engine = WorldEngine(name, incarnation, config, core, shell)
+        engine = WorldEngine(self, name, incarnation, config, core, shell)
         self.engines[name] = engine
         return engine
 
@@ -149,16 +149,17 @@ class World(Baton):
         connection: ending "timeout", and the core gets Cancel.
         """
         target = self.engines[engine] if isinstance(engine, str) else engine
-        self._calls += 1
-        if self._calls > self._max_calls:
-            raise WorldBroken(f"more than {self._max_calls} calls in one world: a client calls for ever")
-        call = Call(
-            id=self._calls, path=path, method=method, body=body, query=dict(query or {}), bearer=bearer, via=via
-        )
-        ticket = Ticket(self, target, call, timeout_s)
-        self.at(self.transit_s, lambda: self._arrive(ticket))
-        if ticket.deadline is not None:
-            self._push(ticket.deadline, _TIMEOUT, ticket.time_out, ticket)
+        with self._state:
+            self._calls += 1
+            if self._calls > self._max_calls:
+                raise WorldBroken(f"more than {self._max_calls} calls in one world: a client calls for ever")
+            call = Call(
+                id=self._calls, path=path, method=method, body=body, query=dict(query or {}), bearer=bearer, via=via
+            )
+            ticket = Ticket(self, target, call, timeout_s)
+            self.at(self.transit_s, lambda: self._arrive(ticket))
+            if ticket.deadline is not None:
+                self._push(ticket.deadline, _TIMEOUT, ticket.time_out, ticket)
         return ticket
 
     def call(
@@ -253,7 +254,8 @@ class World(Baton):
     # The schedule.
 
     def _push(self, when: float, priority: int, action: Callable[[], None], ticket: Ticket | None = None) -> None:
-        heapq.heappush(self._events, (when, priority, next(self._order), action, ticket))
+        with self._state:
+            heapq.heappush(self._events, (when, priority, next(self._order), action, ticket))
 
     def _arrive(self, ticket: Ticket) -> None:
         if ticket.done:

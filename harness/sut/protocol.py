@@ -44,7 +44,10 @@ class Endpoint(Protocol):
         query: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> Outcome:
-        """Returns every ending, never raises for what the engine does. `timeout_s` counts on `Fleet.clock`."""
+        """Returns every ending, never raises for what the engine does. `timeout_s` counts on `Fleet.clock`.
+
+        May be called from several threads at once: in process, time passes when all of them are blocked.
+        """
         ...
 
     def start(self, op: str, body: Any = None, *, method: str = "POST", timeout_s: float) -> Callable[[], Outcome]:

@@ -172,24 +172,6 @@ def test_a_participant_that_never_ran_ends_with_the_world():
     assert isinstance(participant.error, WorldClosed)
 
 
-def test_threads_that_the_world_did_not_make_are_named_as_the_trouble(world):
-    errors = []
-
-    def foreign():
-        try:
-            world.sleep(1.0)
-        except RuntimeError as error:
-            errors.append(str(error))
-
-    def rank():
-        thread = threading.Thread(target=foreign)
-        thread.start()
-        thread.join()
-
-    world.join(world.spawn(rank))
-    assert "a thread that World.spawn did not make" in errors[0]
-
-
 def test_a_client_that_uses_the_time_module_can_live_in_virtual_time(world):
     real = time.sleep, time.monotonic
     with world.patched_time():
