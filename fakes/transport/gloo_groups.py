@@ -166,6 +166,7 @@ class GlooGroup:
         self._lock = threading.Lock()
         self._closed = False
         self._joined = False
+        self._posted = 0
         self.port: int = self._ask("open", name=name, world_size=world_size, address=self.address)["port"]
 
     def join(self, timeout_s: float | None = None, *, unless: Until = never) -> bool:
@@ -185,10 +186,11 @@ class GlooGroup:
             raise GroupError(f"group {self.name!r} has not been joined")
         whole = bool(array.flags.c_contiguous)
         data = array.reshape(-1).view(np.uint8) if whole else raw_bytes(array)
-        number = int(self._ask("broadcast", data.data, size=data.nbytes)["number"])
-        about = {"group": self.name, "number": number, "bytes": array.nbytes, "dtype": str(array.dtype)}
+        about = {"group": self.name, "number": self._posted, "bytes": array.nbytes, "dtype": str(array.dtype)}
+        # Recorded first: an engine may have taken it, and answered, before rank 0 says that it was posted.
         self._groups.record("broadcast", 0, {**about, "shape": list(array.shape), "contiguous": whole})
-        return number
+        self._posted += 1
+        return int(self._ask("broadcast", data.data, size=data.nbytes)["number"])
 
     def wait(self, sent: Iterable[int], timeout_s: float | None = None, *, unless: Until = never) -> bool:
         """See `UpdateGroup`. gloo does not say which rank took nothing: all of them may be meant."""
