@@ -1,0 +1,1 @@
+"""Which driver survives which SGLang: cells, a table of them, and what an upgrade breaks."""

@@ -1,0 +1,85 @@
+"""Runs the cells: every driver on every version, in the same scenario, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from harness.errors import RefitcheckError, UsageError
+from harness.frameworks.cells import Cell, cell_of
+from harness.history import History
+from harness.history_files import write_records
+from harness.runner import Runner
+from harness.settings import Settings
+from harness.sut.adapters.table import FRAMEWORKS
+from harness.sut.loader import installed
+from harness.units import Unit
+from harness.words import told
+
+SCENARIO = "refit/envelope/two-refits"
+PREFIX = "harness.sut.adapters.suts:"
+
+
+def named_suts(text: str) -> tuple[str, ...]:
+    """Systems under test of `--sut`: names, `module:factory`, or `all` frameworks of the table."""
+    out: list[str] = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        out += FRAMEWORKS if name == "all" else [name]
+    if not out:
+        raise UsageError("--sut names no system under test; `all` is every framework of refitcheck's table")
+    return tuple(dict.fromkeys(out))
+
+
+def resolved(name: str) -> str:
+    """What `--sut` of a run takes: a framework of the table is found also where its entry point is not installed."""
+    if name in FRAMEWORKS and name not in installed():
+        return PREFIX + name.replace("-", "_")
+    return name
+
+
+def cells(
+    settings: Settings,
+    suts: Sequence[str],
+    versions: Sequence[str],
+    *,
+    histories: Path | None = None,
+    options_of: Callable[[str], dict[str, str]] | None = None,
+    runner_of: Callable[[Settings], Runner] = Runner,
+) -> Iterator[Cell]:
+    """Each cell as it ends; `options_of` gives the options of one driver (`checkout`). Never raises for a driver."""
+    import dataclasses
+
+    for sut in suts:
+        for version in versions:
+            options = dict(options_of(sut)) if options_of else {}
+            mine = dataclasses.replace(settings, suts=(resolved(sut),), versions=(version,), sut_options=options)
+            try:
+                yield _cell(mine, sut, version, histories, runner_of)
+            except RefitcheckError as error:
+                yield Cell(sut, version, "error", why=told(error))
+
+
+def _cell(
+    settings: Settings, sut: str, version: str, histories: Path | None, runner_of: Callable[[Settings], Runner]
+) -> Cell:
+    runner = runner_of(settings)
+    kept: list[History] = []
+    try:
+        runner.on_history = lambda unit, faults, history: kept.append(history)
+        report = runner.execute(Unit(SCENARIO, version, runner.tp, settings.suts[0]))
+    finally:
+        runner.close()
+    replay = settings.replay(tp=runner.tp, kind=runner.info.kind, scenarios=(SCENARIO,))
+    cell = cell_of(sut, version, report, kept[0] if kept else None, replay)
+    return _with_history(cell, kept, histories)
+
+
+def _with_history(cell: Cell, kept: list[History], histories: Path | None) -> Cell:
+    import dataclasses
+
+    if histories is None or not kept:
+        return cell
+    histories.mkdir(parents=True, exist_ok=True)
+    path = histories / f"{cell.sut.replace(':', '.')}-{cell.version}.jsonl.xz"
+    write_records(path, kept[0].records)
+    return dataclasses.replace(cell, history=str(path))
