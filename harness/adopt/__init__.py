@@ -1,0 +1,38 @@
+"""`refitcheck adopt FOLDER`: an adapter that runs, a broken one beside it, a guide, a workflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import UsageError
+
+TEMPLATE = Path(__file__).parent / "template"
+FILES = {"my_trainer.txt": "my_trainer.py", "README.txt": "README.md", "refitcheck.yml.txt": "refitcheck.yml"}
+
+
+def adopt(folder: Annotated[Path, typer.Argument(help="Where to write the template; made if it is not there.")]) -> int:
+    """Write an adapter template that runs, with a guide, a broken example and a workflow for GitHub Actions."""
+    written = write_template(folder)
+    for path in written:
+        typer.echo(str(path))
+    typer.echo(f"now: cd {folder} && refitcheck run --side refit --exploration off --sut my_trainer:Adapter")
+    return 0
+
+
+def write_template(folder: Path) -> list[Path]:
+    """The files. UsageError for a file that is there already, before anything is written, and for a folder that cannot
+    be written."""
+    targets = {TEMPLATE / name: folder / target for name, target in FILES.items()}
+    for target in targets.values():
+        if target.exists():
+            raise UsageError(f"{target} is there already: adopt writes into a folder without it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source, target in targets.items():
+            target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror or error}") from error
+    return list(targets.values())

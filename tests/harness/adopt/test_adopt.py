@@ -1,0 +1,77 @@
+"""The template: what it writes runs, says what the guide says, and overwrites nothing."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from harness.adopt import FILES, write_template
+from harness.errors import UsageError
+from harness.runner import Runner
+from harness.settings import Settings
+from harness.units import Unit
+
+SCENARIO = "refit/envelope/two-refits"
+
+
+@pytest.fixture
+def template(tmp_path, monkeypatch):
+    write_template(tmp_path / "new")
+    spec = importlib.util.spec_from_file_location("adopted_trainer", tmp_path / "new" / "my_trainer.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "adopted_trainer", module)
+    spec.loader.exec_module(module)
+    return tmp_path / "new"
+
+
+def judged(name, version="0.5.23"):
+    runner = Runner(Settings(versions=(version,), suts=(f"adopted_trainer:{name}",), tp=2, hang_timeout=60.0))
+    try:
+        report = runner.execute(Unit(SCENARIO, version, 2, f"adopted_trainer:{name}"))
+    finally:
+        runner.close()
+    assert report.error == ""
+    return report, {rule: finding.verdict for rule, finding in report.findings.items()}
+
+
+def test_the_template_works_where_nothing_fails(template):
+    report, verdicts = judged("Adapter")
+    assert report.raised == ""
+    assert [rule for rule, verdict in verdicts.items() if verdict.status == "violated"] == []
+    assert verdicts["VERIF-1"].status == verdicts["SESS-1"].status == "held"
+
+
+def test_the_broken_one_gets_what_the_guide_says(template):
+    report, verdicts = judged("ForgetsBegin")
+    guide = (template / "README.md").read_text()
+    assert verdicts["SESS-1"].status == "violated"
+    assert f"actual   {verdicts['SESS-1'].actual}" in guide
+    assert "no weight-update session is open" in report.raised
+
+
+def test_the_adapter_is_ten_lines_and_every_command_of_the_guide_names_it(template):
+    lines = (template / "my_trainer.py").read_text().split("class Adapter:")[1].split("class ForgetsBegin")[0]
+    code = [line for line in lines.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert len(code) <= 11
+    guide = (template / "README.md").read_text()
+    assert guide.count("--sut my_trainer:") == 3
+    assert "my_trainer:Adapter --engine fake:0.5.20,0.5.23" in (template / "refitcheck.yml").read_text()
+
+
+def test_nothing_is_overwritten(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"README\.md is there already"):
+        write_template(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"Not a directory|exists"):
+        write_template(tmp_path / "file" / "new")
+
+
+def test_every_file_of_the_template_is_written(tmp_path):
+    written = write_template(tmp_path / "a" / "b")
+    assert sorted(path.name for path in written) == sorted(FILES.values())
