@@ -14,7 +14,7 @@ from harness.gate import FaultGate
 from harness.lanes.base import EngineHandle, EngineSpec, Lane
 from harness.sut.protocol import Caps, Endpoint, Fleet, RefitResult, Sut
 from harness.watchdog import Hung, watched
-from harness.words import told
+from harness.words import cut, text_of, told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -261,8 +261,8 @@ class Bench(EngineBench):
             **about,
             ok=done.ok,
             error_type=error_type,
-            error=str(done.error) if done.error else "",
-            reported=getattr(done.result, "version", None),
+            error=cut(text_of(done.error)) if done.error else "",
+            reported=_bounded(getattr(done.result, "version", None)),
         )
         return done
 
@@ -275,3 +275,7 @@ class Bench(EngineBench):
         missing = [need for need in needs if need not in self.lane.provides]
         if missing:
             raise Unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
+
+
+def _bounded(value: Any) -> Any:
+    return cut(value) if isinstance(value, str) else value

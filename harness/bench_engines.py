@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fakes.outcome import Outcome
 from harness.gate import FaultGate
 from harness.lanes.base import EngineHandle, EngineSpec, Lane, Pending
+from harness.words import cut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,7 +197,8 @@ class EngineBench:
 
     def record(self, name: str, rank: int = 0, data: Mapping[str, Any] | None = None) -> None:
         """What a trainer rank did; adapters get it as `Fleet.record`."""
-        self.gate.trainer(name, rank, data or {})
+        bounded = {key: cut(value) if isinstance(value, str) else value for key, value in (data or {}).items()}
+        self.gate.trainer(name, rank, bounded)
 
 
 def generation(prompt: Sequence[int], n: int, **more: Any) -> dict[str, Any]:

@@ -106,14 +106,14 @@ def explained(book: Book, name: str) -> list[str]:
         raise UsageError(f"no rule {name!r}" + (f"; {name.upper().split('-')[0]} has {' '.join(near)}" if near else ""))
     scenarios = book.scenarios_of(rule.id)
     plants, mutants = book.plants_of(rule.id), book.mutants_of(rule.id)
-    kind, where, _ = provenance(book, rule)
+    kind, where, why = provenance(book, rule)
     lines = [
         f"{rule.id} {rule.level}  {one_line(rule.text)}",
         f"  side       {'an engine must' if rule.side == 'engine' else 'a client must'}",
         f"  sglang     {rule.versions or 'every version'}",
         *(f"  clause     {citation}" for citation in rule.citations),
         f"  reads      {' '.join(sorted(rule.needs)) or 'calls, canaries and traffic only'}",
-        f"  provenance {' '.join(filter(None, (kind, where)))}",
+        f"  provenance {kind}{f' on {where}' if where else ''}{f': {why}' if why else ''}",
     ]
     if rule.asks:
         lines.append(f"  asks       that Caps.optional declares {', '.join(sorted(rule.asks))}, or it is unsupported")
@@ -121,6 +121,7 @@ def explained(book: Book, name: str) -> list[str]:
         lines.append(f"  black box  no: {one_line(rule.black_box)}")
     if rule.follows:
         lines.append(f"  follows    from {' '.join(rule.follows)}, where one of them is broken in the same history")
+    lines += _example(book, rule)
     lines += [f"  scenario   {s.id}  ({s.relation})" for s in scenarios]
     lines += [f"  catches    {p.id}  ({p.target}; {p.origin})  {one_line(p.text)}".rstrip() for p in plants]
     lines += [f"  kills      {m.id}  ({m.origin})" for m in mutants]
@@ -128,6 +129,23 @@ def explained(book: Book, name: str) -> list[str]:
         lines.append("  catches    no planted defect yet")
     lines.append(f"  run        refitcheck run --rule {rule.id}")
     return lines
+
+
+def _example(book: Book, rule: Rule) -> list[str]:
+    """What a report would say of a client or an engine that breaks the rule."""
+    from harness.example import example_of
+
+    found = example_of(book, rule)
+    if found is None:
+        return []
+    seen = one_line(found.plant.origin)
+    return [
+        f"  example    {one_line(found.plant.text) or found.plant.id} (planted; seen in {seen})",
+        f"    allowed  {'   |   '.join(map(one_line, found.verdict.allowed)) or '-'}",
+        f"    actual   {one_line(found.verdict.actual)}",
+        f"    where    {found.scenario}: {one_line(found.verdict.where)}".rstrip(": "),
+        f"    replay   {found.replay}",
+    ]
 
 
 def _table(*columns: str, last: str = "") -> Any:

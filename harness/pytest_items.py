@@ -50,6 +50,7 @@ class Session:
         check_names(self.settings, self.book)
         self._units = units_of(self.settings, self.book, self.info.name, self.info.tp)
         self._reports: dict[Unit, UnitReport] = {}
+        self._said: set[str] = set()
         self._runner: Runner | None = None
         self._groups = _groups(self.book)
         self._crew: Crew | None = None
@@ -75,6 +76,12 @@ class Session:
         narrow = _narrowed(self.settings, rule, version, sut)
         found = results_of(narrow, self.book, self.info, self._reports.values())
         return next(r for r in found if r.rule is rule and r.version == version and r.sut == sut)
+
+    def remarks(self) -> list[str]:
+        """What is to be said beside the verdicts and was not said before."""
+        found = [remark for remark in text.policies(self.settings, self._reports.values()) if remark not in self._said]
+        self._said |= set(found)
+        return found
 
     def fired(self) -> set[str]:
         """The faults of the run that met a call, as text."""
@@ -161,6 +168,8 @@ class RuleItem(pytest.Item):
             self.result = self.refit.result(self.rule, self.version, self.sut)
         except RefitcheckError as error:
             raise Told(str(error)) from None
+        for remark in self.refit.remarks():
+            self.warn(pytest.PytestWarning(remark))
         self.user_properties.append(("exercised", self.result.verdict.exercised))
         if self.result.status == "error":
             raise Told(text.failure(self.result, self.refit.info) + f"\n{self.result.trace}")

@@ -15,7 +15,7 @@ from harness.outputs import HistoryFolder, Outputs
 from harness.pool import any_apart, execute
 from harness.progress import progress
 from harness.report.run import Run
-from harness.results import EXIT, exit_code, results_of
+from harness.results import EXIT, exit_code, results_of, wanted
 from harness.runner import imported
 from harness.settings import (
     HANG_TIMEOUT_S,
@@ -30,6 +30,7 @@ from harness.settings import (
 from harness.streams import complain
 from harness.suites import Book, load_book
 from harness.units import Unit, UnitReport, units_of
+from harness.versions import version_matches
 from harness.words import visible
 
 HEADS = 4  # attention heads of every tiny model
@@ -114,6 +115,29 @@ def check_names(settings: Settings, book: Book) -> None:
     exercised = {rule for name in settings.scenarios for rule in book.rules_of(book.scenarios[name])}
     if settings.rules and settings.scenarios and not any(settings.wants(rule) for rule in exercised):
         raise UsageError(f"scenario {', '.join(settings.scenarios)} exercises none of {', '.join(settings.rules)}")
+    if not wanted(settings, book):
+        raise UsageError(f"nothing to run: {nothing_left(settings, book)}")
+
+
+def nothing_left(settings: Settings, book: Book) -> str:
+    """Why a selection leaves no rule to judge, and what to do."""
+    what = ", ".join(settings.rules or settings.scenarios)
+    rules = [rule for rule in book.rules.values() if settings.wants(rule.id)]
+    spoken = [r for r in rules if any(version_matches(v, r.versions) for v in settings.versions)]
+    if rules and not spoken:
+        specifiers = " or ".join(dict.fromkeys(rule.versions for rule in rules))
+        return f"{what} speaks of sglang {specifiers}, not of {', '.join(settings.versions)}; see --engine"
+    scenarios = [s for s in book.scenarios.values() if not settings.scenarios or s.id in settings.scenarios]
+    here = [s for s in scenarios if settings.side in (None, s.side)]
+    if settings.side and not any(rule.id in book.rules_of(s) for s in here for rule in spoken):
+        other = "refit" if settings.side == "engine" else "engine"
+        return (
+            f"{what} is exercised by scenarios of the side {other}, and this run of lane {settings.lane} has those of "
+            f"the side {settings.side}; add --side {other} or --side both"
+        )
+    if spoken and all(rule.id in book.invariants for rule in spoken):
+        return f"{what} judges runs with faults, and this one has none; add --exploration sample, or full, or a --fault"
+    return f"no scenario exercises {what or 'any rule'} on engine {', '.join(settings.versions)}"
 
 
 def workers_of(text: str) -> int:

@@ -29,6 +29,7 @@ from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
 from harness.watchdog import Hung, watched
+from harness.words import cut
 
 KEPT = 4
 """Fault-free histories that are kept; units of one scenario follow one another."""
@@ -158,7 +159,7 @@ class Runner:
             raise
         except BaseException as error:
             report.error = f"scenario {unit.scenario}: {reason(error)}"
-            report.trace = traceback.format_exc()
+            report.trace = cut(traceback.format_exc())
         report.seconds = time.perf_counter() - started
         return report
 

@@ -5,13 +5,28 @@ from __future__ import annotations
 import re
 
 LONG = 300  # characters of a text that somebody else wrote, where one line must do
+MOST = 20_000
+"""Characters of such a text that are kept at all: a client may raise the whole of a checkpoint."""
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def one_line(text: object) -> str:
-    """The words of `text` with single blanks between them."""
-    return " ".join(str(text).split())
+    """The words of `text`, as much of it as `cut` leaves, with single blanks between them."""
+    return " ".join(cut(text_of(text)).split())
+
+
+def cut(text: str, most: int = MOST) -> str:
+    """Its beginning and its end where it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
+def text_of(what: object) -> str:
+    """`str(what)`; of what cannot even say that, its type."""
+    try:
+        return str(what)
+    except Exception as error:
+        return f"(a {type(what).__name__} whose text cannot be made: {type(error).__name__})"
 
 
 def visible(text: str) -> str:
@@ -21,7 +36,7 @@ def visible(text: str) -> str:
 
 def quoted(text: object, most: int = LONG) -> str:
     """What a stranger wrote, for use inside one line of ours: visible, and cut after `most` characters."""
-    line = visible(one_line(str(text)[: 4 * most]))
+    line = visible(one_line(text_of(text)[: 4 * most]))
     return line if len(line) <= most else f"{line[:most]}…"
 
 

@@ -11,6 +11,7 @@ from harness.lanes.info import LaneInfo
 from harness.report.run import Run, our_version
 from harness.results import Result
 from harness.settings import HANG_TIMEOUT_S, Settings, named
+from harness.units import UnitReport
 from harness.words import one_line
 
 MOST_INCONCLUSIVE = 5
@@ -121,18 +122,18 @@ def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
         parts.append(f"harness error {counts['error']}")
     parts.append(f"unsupported {counts['unsupported']}")
     lines.append("  " + "   ".join(parts))
-    lines += [line for remark in _policies(run) for line in _wrapped(remark, width, "    ")]
+    lines += [line for remark in policies(run.settings, run.reports) for line in _wrapped(remark, width, "    ")]
     for reason, rules in _reasons(run):
         lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
     lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))
     return "\n".join(lines)
 
 
-def _policies(run: Run) -> Iterable[str]:
+def policies(settings: Settings, reports: Iterable[UnitReport]) -> Iterable[str]:
     """Adapters that declare another failure policy than the one that is judged."""
-    declared = {(r.unit.sut, r.policy) for r in run.reports if r.policy and r.policy != run.settings.policy}
+    declared = {(r.unit.sut, r.policy) for r in reports if r.policy and r.policy != settings.policy}
     for sut, policy in sorted(declared):
-        yield f"policy {run.settings.policy} is judged, as --policy says; {sut} declares {policy} (Caps.policy)"
+        yield f"policy {settings.policy} is judged, as --policy says; {sut} declares {policy} (Caps.policy)"
 
 
 def _recorded(run: Run) -> str:

@@ -224,6 +224,14 @@ def test_doctor_names_what_is_broken(cli, toys_installed):
         ((*RUN, "--tp", "9"), "tp 9"),
         ((*RUN, "--lane-option", "x"), "'x' is not of the form name=value"),
         ((*RUN, "-n", "some"), "-n 'some' is neither"),
+        (
+            (*RUN, "--rule", "TOY-2", "--side", "engine"),
+            "nothing to run: TOY-2 is exercised by scenarios of the side",
+        ),
+        (
+            (*RUN, "--rule", "EXPLORE-1"),
+            "nothing to run: EXPLORE-1 judges runs with faults, and this one has none",
+        ),
         ((*RUN, "--report", "/no/such/folder/r.json"), "/no/such/folder/r.json: no such folder"),
         (("explain", "NOPE-1"), "no rule 'NOPE-1'"),
         (("explain", "TOY-9"), "TOY has TOY-1 TOY-2"),

@@ -141,6 +141,14 @@ def test_junitxml_of_pytest_has_the_exercised_counts(pytester, suite, capfd):
     assert counts == {"TOY-1[fake:0.5.23]": {"exercised": "1"}, "TOY-2[fake:0.5.23-toy]": {"exercised": "0"}}
 
 
+def test_a_policy_that_the_client_does_not_declare_is_a_warning(pytester, suite, capfd):
+    _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--policy", "terminal")
+    remark = "policy terminal is judged, as --policy says; toy declares resume (Caps.policy)"
+    assert " ".join(out.split()).count(remark) == 1
+    _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF)
+    assert "(Caps.policy)" not in out
+
+
 def test_the_lane_is_closed_at_the_end(pytester, suite, capfd, monkeypatch):
     from tests.harness.toys import ToyLane
 
