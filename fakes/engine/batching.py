@@ -172,6 +172,7 @@ class Batch:
 
     def _prefill(self, req: Req, weights: str) -> Step:
         tokens = req.tokens
+        req.counted_from = len(req.output)
         found, kv, states = self.cache.match(tokens[: req.prefix_limit()], req.extra_key)
         if not req.retractions:
             req.cached_tokens += found

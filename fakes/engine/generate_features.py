@@ -29,6 +29,11 @@ def refusal(p: EngineProfile, body: Mapping[str, Any], vocab_size: int) -> str:
     if lora:
         adapter = lora if isinstance(lora, str) else next((name for name in lora if name), None)
         return m.LORA_OFF(adapter=adapter)
+    sampling = body.get("sampling_params")
+    for params in sampling if isinstance(sampling, list) else [sampling]:
+        for token in (params or {}).get("logit_bias") or ():
+            if not 0 <= int(token) < vocab_size:
+                return m.BAD_BIAS(last=vocab_size - 1, token=token)
     if body.get("input_embeds") is not None:
         return m.EMBEDS_OFF.text
     if p.version in m.OUT_OF_VOCABULARY.versions:

@@ -16,8 +16,12 @@ from typing import Any
 from fakes.engine import messages as m
 from fakes.engine.generate_batch import Item
 from fakes.engine.generate_contract import SAMPLING_FIELDS
+from fakes.engine.penalties import Penalties
 from fakes.engine.profiles import ORDER, EngineProfile
 from fakes.engine.request import Sampling
+
+GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
+"""What a server without a tokenizer has no backend for (constrained/grammar_manager.py:155@0.5.22)."""
 
 
 def _refuse(message: m.Message, **values: Any) -> ValueError:
@@ -46,6 +50,8 @@ def prepare(
         raise _refuse(m.OVER_LIMIT, given=given, limit=input_limit)
     if item.logprobs is not None and item.logprobs.start > given:
         raise _refuse(m.LOGPROB_START, start=item.logprobs.start, given=given)
+    if any(item.sampling.get(name) for name in GRAMMARS):
+        raise _refuse(m.GRAMMAR_OFF)
     room = max_req_len - given - 1
     return tokens.tolist(), dataclasses.replace(parsed, max_new_tokens=min(parsed.max_new_tokens, room))
 
@@ -118,5 +124,12 @@ def _sampling(p: EngineProfile, given: Mapping[str, Any]) -> Sampling:
         stop_token_ids=frozenset(value["stop_token_ids"]),
         ignore_eos=bool(value["ignore_eos"]),
         seed=value["sampling_seed"],
+        min_p=float(value["min_p"]),
+        penalties=Penalties(
+            float(value["frequency_penalty"]),
+            float(value["presence_penalty"]),
+            float(value["repetition_penalty"]),
+            tuple((int(token), float(by)) for token, by in (given.get("logit_bias") or {}).items()),
+        ),
         stop_text=any(bool(_texts(given, name)) for name in ("stop", "stop_regex")),
     )

@@ -348,6 +348,14 @@ SLEEP_TOO_LONG = Message(
     "timestamp out of range for platform time_t", ALL, "raise", "time.sleep (CPython 3.11)", "OverflowError"
 )
 TOP_K_RANGE = Message("selected index k out of range", ALL, "raise", "torch.topk", "RuntimeError")
+BAD_BIAS = Message(
+    "logit_bias must has keys in [0, {last}], got {token}.", ALL, "400", "sampling/sampling_params.py:298@0.5.23"
+)
+GRAMMAR_OFF = Message(
+    "Grammar-based generation (json_schema, regex, ebnf, structural_tag) is not supported when the server is launched "
+    "with --grammar-backend none",
+    ALL, "400", "constrained/grammar_manager.py:99@0.5.12.post1, 158@0.5.23",
+)  # fmt: skip
 BAD_MODE = Message(
     "Invalid mode: {mode!r}. Expected one of ['abort', 'retract', 'in_place'].",
     ALL[:1], "500", "managers/io_struct.py:1375@0.5.12.post1",

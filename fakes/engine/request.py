@@ -11,6 +11,8 @@ import numpy as np
 from fakes.engine.crash import crash
 from fakes.engine.messages import ABORTED, TOP_K_RANGE
 from fakes.engine.model import TokenKV, log_softmax
+from fakes.engine.penalties import NONE as NO_PENALTIES
+from fakes.engine.penalties import Penalties
 
 FORCE_STREAM_INTERVAL = 50
 """A request that does not stream reports every 50 tokens (environ.py SGLANG_FORCE_STREAM_INTERVAL@0.5.23)."""
@@ -28,6 +30,8 @@ class Sampling:
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     seed: int | None = None
+    min_p: float = 0.0
+    penalties: Penalties = NO_PENALTIES
     stop_text: bool = False
     """Whether it stops at texts too; only versions that die of it get this far."""
 
@@ -73,6 +77,8 @@ class Req:
     states: list[str] = field(default_factory=list)
     cached_tokens: int = 0
     retractions: int = 0
+    counted_from: int = 0
+    """How much of the output the penalties do not look at: what was there when it was last prefilled."""
     version_events: list[tuple[str, int]] = field(default_factory=list)
     to_finish: dict[str, Any] | None = None
     finish: dict[str, Any] | None = None
@@ -151,6 +157,7 @@ def choose(req: Req, logits: np.ndarray, seed: int) -> tuple[int, LogprobRow | N
     Greedy at temperature 0; else seeded by the engine's seed, the request's (or its number) and the position.
     """
     sampling = req.sampling
+    logits = sampling.penalties.apply(logits, req.output[req.counted_from :])
     scaled = logits if sampling.greedy else _scaled(logits, sampling.temperature)
     if sampling.greedy:
         token = int(scaled.argmax())
@@ -179,6 +186,8 @@ def _sample(logits: np.ndarray, sampling: Sampling, rng: np.random.Generator) ->
     if sampling.top_p < 1.0:
         keep = min(keep, int(np.searchsorted(np.cumsum(probs[order]), sampling.top_p)) + 1)
     kept = order[:keep]
+    kept = kept[probs[kept] >= probs[order[0]] * sampling.min_p]
+    keep = len(kept)
     weights = probs[kept] / probs[kept].sum()
     return int(kept[np.searchsorted(np.cumsum(weights), rng.random(), side="right").clip(0, keep - 1)])
 
