@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TIME_SCALE = 0.1
 READY_S = 60.0
 PREFIX = "refitcheck-http-"
+UNMODELLED = "answers this, the fake does not"
 _HEALTH_VARIABLE = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
 
 
@@ -351,6 +352,9 @@ def _scale(value: Any) -> float:
 def _broken(log: Path) -> str:
     """The last line of a traceback in a server's log: its own bug, which must not look like an answer of an engine."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    asked = next((line for line in text.splitlines() if UNMODELLED in line), "")
+    if asked:  # the client was told a 404 that SGLang would not give
+        return asked.removeprefix("refitcheck: ")
     _, found, rest = text.partition("Traceback (most recent call last)")
     lines = [line for line in rest.splitlines()[1:] if line and not line[0].isspace()]
     return lines[0] if found and lines else "a traceback in its log" if found else ""

@@ -126,6 +126,28 @@ _TABLE = (
         stubs=(*_COMMON, *_MEGATRON, "tqdm", "mooncake", "sglang_router"),
         settings={"pause_mode": "retract"},
     ),
+    Framework(
+        name="torchrl",
+        package="torchrl",
+        driver="torchrl",
+        marker="torchrl/weight_update/llm/sglang_nccl.py",
+        install="git clone https://github.com/pytorch/rl, then --sut-option checkout=rl; pip install requests",
+        transports=frozenset({"distributed"}),
+        pause_mode="retract",
+        bare=_below("torchrl", "", "modules", "modules.llm", "modules.llm.backends", "modules.llm.backends.sglang")
+        + _below("torchrl", "weight_update", "weight_update.llm"),
+        stubs=("tensordict", "vllm", "gymnasium", "tqdm", "pyvers", "cloudpickle"),
+    ),
+    Framework(
+        name="xtuner",
+        package="xtuner",
+        driver="xtuner",
+        marker="xtuner/v1/rl/weight_update/transport.py",
+        install="git clone https://github.com/InternLM/xtuner, then --sut-option checkout=xtuner; pip install requests",
+        ranks="tp",
+        bare=_below("xtuner", "", "v1", "v1.utils", "v1.rl", "v1.rl.weight_update"),
+        stubs=(*_COMMON, "mmengine", "checkpoint_engine"),
+    ),
 )
 
 FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _TABLE}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -93,6 +94,7 @@ def ray() -> ModuleType:
 
     module: Any = StubModule("ray")
     module.__path__ = []
+    module.__spec__ = ModuleSpec("ray", None)
     errors: Any = StubModule("ray.exceptions")
     base = type("RayError", (Exception,), {})
     names = ("RayActorError", "ActorDiedError", "RayTaskError", "WorkerCrashedError")
