@@ -165,7 +165,7 @@ class Batch:
             self._retract(victim)
 
     def _retract(self, req: Req) -> None:
-        req.kv, req.states, req.input_rows = None, [], []
+        req.kv, req.states = None, []
         req.retractions += 1
         self.waiting.append(req)
         self._observe(req, "retracted")
@@ -180,7 +180,8 @@ class Batch:
         self._observe(req, "running")
         if req.logprobs is not None and req.logprobs.start >= 0:
             logits, new = self.model.forward(tokens[found:], req.kv)
-            self._prompt_rows(req, tokens, found, logits)
+            if not req.retractions:  # what a first prefill found stays (logprob_result_processor.py:252@0.5.23)
+                self._prompt_rows(req, tokens, found, logits)
         else:
             logits, new = self._forward(req, tokens, found, weights)
         req.kv.append(new)

@@ -32,12 +32,5 @@ def check_token(req: Req) -> None:
 
 def _wants_input_logprobs(req: Req) -> bool:
     """managers/scheduler.py:2164-2177, managers/schedule_batch.py:1335-1343@0.5.12.post1."""
-    wanted = req.logprobs
-    if wanted is None:
-        return False
-    start = wanted.start
-    if start < 0:
-        if wanted.token_ids is not None and req.sampling.max_new_tokens > 0:
-            return False
-        start = len(req.prompt)
-    return start < len(req.tokens)
+    start = req.logprob_start()
+    return start is not None and start < len(req.tokens)

@@ -92,12 +92,21 @@ class Req:
         """Prompt and output."""
         return self.prompt + self.output
 
+    def logprob_start(self) -> int | None:
+        """From which token on a prefill gives log-probabilities, None for none of it: behind the prompt unless told
+        otherwise, so that only a retracted request's output counts (managers/scheduler.py:3260@0.5.23)."""
+        wanted = self.logprobs
+        if wanted is None or wanted.start >= 0:
+            return None if wanted is None else wanted.start
+        chosen_only = wanted.token_ids is not None and self.sampling.max_new_tokens > 0
+        return None if chosen_only else len(self.prompt)
+
     def prefix_limit(self) -> int:
-        """How many tokens may come from the cache: never the last, nor any whose log-probability is wanted."""
+        """How many tokens may come from the cache: never the last, nor any whose log-probability is wanted
+        (managers/schedule_batch.py:1766@0.5.23)."""
         limit = len(self.prompt) + len(self.output) - 1
-        if self.logprobs is not None and self.logprobs.start >= 0:
-            limit = min(limit, self.logprobs.start)
-        return max(limit, 0)
+        start = self.logprob_start()
+        return max(limit if start is None else min(limit, start), 0)
 
     def update_finish(self, eos: frozenset[int], *, stop_first: bool = True) -> None:
         """Decide after a new token whether the request is over (managers/schedule_batch.py:2007@0.5.23).

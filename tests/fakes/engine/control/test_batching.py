@@ -53,6 +53,26 @@ def step(made: Batch) -> tuple[str, list[str]]:
     return forward.phase, [s.req.rid for s in forward.steps]
 
 
+def test_log_probabilities_of_a_prompt_stay_those_of_its_first_prefill() -> None:
+    """managers/scheduler_components/logprob_result_processor.py:252@0.5.23: also when weights came between."""
+    engine = Driver("0.5.23")
+    wanted = {"return_logprob": True, "logprob_start_len": 0}
+    old = engine.call("generate", {**generate_body(1), **wanted}).body["meta_info"]["input_token_logprobs"]
+    engine.call("flush_cache")
+    call = engine.start("generate", {**generate_body(80), **wanted})
+    engine.advance(0.1)
+    engine.call("pause_generation", {"mode": "retract"})
+    engine.call("begin_weight_update", {})
+    assert engine.update(seed=1).status == 200
+    engine.call("end_weight_update", {})
+    engine.call("continue_generation", {})
+    meta = engine.result(call).body["meta_info"]
+    assert meta["num_retractions"] == 1
+    assert meta["input_token_logprobs"] == old
+    new = engine.call("generate", {**generate_body(1), **wanted}).body["meta_info"]["input_token_logprobs"]
+    assert new != old
+
+
 def test_new_requests_are_prefilled_before_anything_is_decoded() -> None:
     made = batch(running=2)
     made.waiting = [req("a"), req("b"), req("c", new=1)]

@@ -85,6 +85,24 @@ def test_a_stop_token_at_the_length_by_version(output, stop_first, wanted) -> No
     assert made.finish == wanted
 
 
+@pytest.mark.parametrize(
+    ("logprobs", "new", "start", "limit"),
+    [
+        (None, 9, None, 4),
+        (Logprobs(start=0), 9, 0, 0),
+        (Logprobs(start=2), 9, 2, 2),
+        (Logprobs(), 9, 3, 3),
+        (Logprobs(token_ids=(1,)), 9, None, 4),
+        (Logprobs(token_ids=(1,)), 0, 3, 3),
+        (Logprobs(start=1, token_ids=(1,)), 9, 1, 1),
+    ],
+)
+def test_how_much_of_a_prefill_may_come_from_the_cache(logprobs, new, start, limit) -> None:
+    """managers/scheduler.py:3260, managers/schedule_batch.py:1766@0.5.23; prompt of three, output of two."""
+    made = req([8, 9], logprobs=logprobs, max_new_tokens=new)
+    assert (made.logprob_start(), made.prefix_limit()) == (start, limit)
+
+
 def test_an_abort_takes_effect_with_the_next_token_and_nothing_after_it() -> None:
     made = req([9], max_new_tokens=1)
     made.to_finish = aborted()
