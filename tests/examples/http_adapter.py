@@ -10,12 +10,13 @@ class Adapter:
 
     def setup(self, fleet):
         self.trainer = HttpTrainer({endpoint.url: endpoint.tp for endpoint in fleet.endpoints})
+        self.second = fleet.options.get("time_scale", 1.0)  # real seconds of one of the engines'
 
     def set_weights(self, state, version):
         self.state, self.version = state, version
 
     def refit(self, deadline_s):
-        self.trainer.push(self.state, self.version)
+        self.trainer.push(self.state, self.version, deadline_s * self.second)
         return RefitResult(self.version)
 
     def close(self):

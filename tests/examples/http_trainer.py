@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -29,16 +30,22 @@ class Refused(Exception):
 class HttpTrainer:
     """Pushes weights into servers, given as url -> tensor-parallel size. A call may take `call_s` real seconds.
 
+    A push has a deadline, which every call of it spends; a third of it is kept for putting things back.
+
     A server that a failed push has left half updated is `torn`: it stays paused until a push has healed it.
     """
 
     def __init__(self, servers: Mapping[str, int], *, bucket: int = 8, call_s: float = 4.0) -> None:
         self.servers, self.bucket = dict(servers), bucket
-        self.client = httpx.Client(timeout=call_s)
+        self.call_s = call_s
+        self.client = httpx.Client()
         self.torn: set[str] = set()
+        self.until = self.back_by = math.inf  # of time.monotonic: of what is sent, and of what puts things back
 
-    def push(self, state: Mapping[str, np.ndarray], version: str) -> None:
+    def push(self, state: Mapping[str, np.ndarray], version: str, within_s: float = 60.0) -> None:
         """To every server, also where another one fails; then the first failure is raised."""
+        now = time.monotonic()
+        self.until, self.back_by = now + within_s * 2 / 3, now + within_s
         errors: list[Exception] = []
         for url in self.servers:
             try:
@@ -62,15 +69,15 @@ class HttpTrainer:
             self.begin(url)
         except Refused as no:
             if no.status >= 500:  # it may have begun all the same
-                self.post(url, "end_weight_update", {})
+                self.post(url, "end_weight_update", {}, back=True)
             raise
         except httpx.HTTPError:
-            self.post(url, "end_weight_update", {})
+            self.post(url, "end_weight_update", {}, back=True)
             raise
         try:
             self._send(url, state, version)
         finally:
-            self.post(url, "end_weight_update", {})
+            self.post(url, "end_weight_update", {}, back=True)
         self.torn.discard(url)
 
     def begin(self, url: str) -> None:
@@ -94,7 +101,7 @@ class HttpTrainer:
 
     def _flush(self, url: str) -> None:
         """400 is "not idle yet"."""
-        wait_s, until = 0.05, time.monotonic() + 3.0
+        wait_s, until = 0.05, min(time.monotonic() + 3.0, self.until)
         while True:
             try:
                 self.post(url, "flush_cache")
@@ -109,15 +116,16 @@ class HttpTrainer:
         """Until it is confirmed: asking twice does no harm."""
         for left in reversed(range(attempts)):
             try:
-                self.post(url, "continue_generation", {})
+                self.post(url, "continue_generation", {}, back=True)
                 return
             except (httpx.HTTPError, Refused):
-                if not left:
+                if not left or time.monotonic() > self.back_by:
                     raise
             time.sleep(0.05)
 
-    def post(self, url: str, op: str, body: Any = None) -> None:
-        reply = self.client.post(f"{url}/{op}", json=body)
+    def post(self, url: str, op: str, body: Any = None, *, back: bool = False) -> None:
+        left = (self.back_by if back else self.until) - time.monotonic()
+        reply = self.client.post(f"{url}/{op}", json=body, timeout=max(0.05, min(self.call_s, left)))
         if reply.status_code != 200 or '"success":false' in reply.text.replace(" ", ""):
             raise Refused(op, reply)
 

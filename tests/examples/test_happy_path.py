@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
+import httpx
 import pytest
 
 from harness.cli import invoke
+from tests.examples.http_trainer import HttpTrainer
 
 HAPPY = ("refit/envelope/two-refits", "refit/cache/a-warm-prompt", "refit/state/dtypes-and-orders")
 
@@ -18,3 +22,12 @@ def test_the_examples_violate_nothing_where_no_call_fails(capsys, lane, adapter)
     assert code in (0, 2), out
     assert "violated 0" in out
     assert ("RANK-2" in out.partition("records no trainer:export:")[2]) == (lane == "http"), out
+
+
+def test_the_trainer_of_urls_spends_its_deadline_and_not_its_patience():
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and answers nothing
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        trainer = HttpTrainer({url: 1}, call_s=1e6)
+        with pytest.raises(httpx.ReadTimeout):  # else the test's own time limit ends it
+            trainer.push({}, "one", within_s=0.3)
+        trainer.client.close()

@@ -25,7 +25,7 @@ class Patient(http_adapter.Adapter):
 
     def setup(self, fleet):
         super().setup(fleet)
-        self.trainer.client.timeout = 60.0
+        self.trainer.call_s = 60.0
 
 
 class Forgetful(Patient):
@@ -130,7 +130,7 @@ def test_a_call_that_its_client_gives_up_is_recorded_before_the_refit_ends(stage
     bench, finish = stage
     bench.fault("e0:pause_generation#1:before:hang", "e0:continue_generation#1:before:hang")
     assert bench.sut  # set up: the door is open
-    bench.sut.trainer.client.timeout = 2.0
+    bench.sut.trainer.call_s = 2.0
     loop = bench.lane.doors._proxy._loop
 
     def give_up(url: str) -> None:
