@@ -146,8 +146,7 @@ class Scheduler:
                 progressed = True
                 continue
             if self.forward is not None and self._step_done():
-                progressed = True
-                self._ingest_stale()
+                progressed = True  # messages that came during the step see its batch before it is cleaned up
                 continue
             if self.forward is not None:
                 return progressed
@@ -175,13 +174,6 @@ class Scheduler:
         if self._deferred.deadline is not None and self.forward is None:
             times.append(self._deferred.deadline)
         return min(times, default=None)
-
-    def _ingest_stale(self) -> None:
-        """Messages that came during the step see its batch before it is cleaned up, finished requests included."""
-        for _ in range(len(self.inbox)):
-            if self._io is not None:
-                return
-            self._handle(*self.inbox.popleft())
 
     def _handle(self, op: str, obj: dict[str, Any]) -> None:
         outcome = self._handlers[op](obj)
@@ -331,7 +323,6 @@ class Scheduler:
 
         for req in [r for r in self.batch.waiting if hit(r)]:
             self.batch.waiting.remove(req)
-            req.finish = {"type": "abort"}
             self._observe_request(req, "aborted")
             spans = req.spans(self.weight_version) if self.profile.spans else None
             self.send("abort", {"rid": req.rid, "spans": spans, "rows": req.output_rows, "health": req.health})
