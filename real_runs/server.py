@@ -201,10 +201,10 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            shared_memory.wait_gone(process.pid, 10.0)
+            shared_memory.wait_gone(process.pid, 60.0)
         if self._minder is not None and self._minder.stdin is not None:
             with contextlib.suppress(OSError):
-                self._minder.communicate(b"done\n", timeout=10)
+                self._minder.communicate(b"done\n", timeout=60)
             self._minder = None
         if self._log is not None:
             self._log.close()

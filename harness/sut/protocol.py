@@ -79,8 +79,8 @@ class Fleet:
     one that is given up for good), `TERMINAL` {reason} (the client sends nothing more to anybody).
 
     `trainer` is the lane's trainer kit (`fakes.trainer`): export registry, serialiser and collectives for N ranks;
-    adapters of real frameworks ignore it. `options` are policy, seed, transport, `time_scale` (real seconds per second of
-    the fleet's clock, for a client that has time-outs of its own), and what `--sut-option` gave.
+    adapters of real frameworks ignore it. `options` are policy, seed, transport, `time_scale` (real seconds per second
+    of the fleet's clock, for a client that has time-outs of its own), and what `--sut-option` gave.
     """
 
     endpoints: tuple[Endpoint, ...]

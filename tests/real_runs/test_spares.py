@@ -16,7 +16,7 @@ class Scripted:
         self.stopped = self.gave_up = False
 
     def start(self):
-        self.may_start.wait(10)
+        self.may_start.wait(300)
         if self.fails or self.gave_up:
             raise ServerError("it does not start")
 

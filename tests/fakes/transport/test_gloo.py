@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-import time
 from datetime import timedelta
 
 import numpy as np
@@ -18,7 +18,7 @@ from fakes.transport.groups import GroupError, GroupTimeout, Hang
 
 torch = pytest.importorskip("torch")
 
-FORM = timedelta(seconds=30)
+FORM = timedelta(seconds=300)
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
@@ -27,7 +27,7 @@ class Engines:
 
     def __init__(self, engines: int, tp: int = 1) -> None:
         self.tp = tp
-        self.transports = [gloo.GlooTransport(timeout_s=20.0) for _ in range(engines)]
+        self.transports = [gloo.GlooTransport(timeout_s=200.0) for _ in range(engines)]
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -71,7 +71,7 @@ class Engines:
 
         self._each("recv", make)
 
-    def results(self, count, timeout_s=30.0):
+    def results(self, count, timeout_s=300.0):
         with self.came:
             assert self.came.wait_for(lambda: len(self.done) >= count, timeout_s), self.done
         return [self.done[key] for key in sorted(self.done)]
@@ -105,16 +105,16 @@ def test_five_ranks_take_a_broadcast(groups, engines, tp):
     fleet = Engines(engines, tp)
     group = groups.open("g", 5)
     fleet.join(group)
-    assert group.join(30.0)
+    assert group.join(300.0)
     assert [done.error for done in fleet.results(4)] == [None] * 4
     fleet.recv()
-    assert group.wait([group.broadcast(W)], 30.0)
+    assert group.wait([group.broadcast(W)], 300.0)
     for done in fleet.results(4):
         ((name, array),) = done.value
         assert name == "w"
         assert array.tolist() == W.tolist()
     fleet.recv(load_format="flattened_bucket")
-    assert group.wait([group.broadcast(W.reshape(-1).view(np.uint8))], 30.0)
+    assert group.wait([group.broadcast(W.reshape(-1).view(np.uint8))], 300.0)
     assert all(done.value[0][1].tolist() == W.tolist() for done in fleet.results(4))
     assert [name for name, _ in groups.records if name.startswith("group")] == [
         "group_open", "group_join", "group_joined",
@@ -126,11 +126,13 @@ def test_who_does_not_come_is_named_and_the_others_are_let_go(groups):
     fleet = Engines(2)
     group = groups.open("g", 3)
     fleet.join(group, skip=(1,))
-    with pytest.raises(GroupTimeout, match="rank 2 did not join within 3 s") as told:
-        group.join(3.0)
+    while group._missing() != [2]:  # the test's own time limit ends it
+        pass
+    with pytest.raises(GroupTimeout, match=r"rank 2 did not join within 0\.5 s") as told:
+        group.join(0.5)
     assert told.value.ranks == (2,)
     group.close()
-    (done,) = fleet.results(1, 5.0)
+    (done,) = fleet.results(1)
     assert done.error.message.startswith("Failed to recv, got 0 bytes.")
     assert "frame #" not in done.error.message
     fleet.close()
@@ -146,7 +148,7 @@ def test_a_receiver_is_let_go_of_when_the_trainer_closes_in_the_middle(groups):
     fleet = Engines(2)
     group = groups.open("g", 3)
     fleet.join(group)
-    assert group.join(30.0)
+    assert group.join(300.0)
     fleet.results(2)
     fleet.recv(skip=(0,))
     sent = group.broadcast(W)
@@ -155,9 +157,9 @@ def test_a_receiver_is_let_go_of_when_the_trainer_closes_in_the_middle(groups):
     with pytest.raises(GroupTimeout, match="took no broadcast"):
         group.wait([sent], 0.5)
     fleet.recv(skip=(0,))
-    time.sleep(0.2)  # gloo tells nobody that a receive is posted: real sockets, real time
+    # gloo tells nobody that a receive is posted: it may be before or after the end
     group.close()
-    assert "by peer" in fleet.results(1, 5.0)[0].error.message
+    assert "by peer" in fleet.results(1)[0].error.message
     fleet.close()
 
 
@@ -165,11 +167,11 @@ def test_the_trainer_hears_of_an_engine_that_left(groups):
     fleet = Engines(1)
     group = groups.open("g", 2)
     fleet.join(group)
-    assert group.join(30.0)
+    assert group.join(300.0)
     fleet.results(1)
     fleet.leave(0)
     with pytest.raises(GroupError, match="by peer"):
-        group.wait([group.broadcast(W)], 10.0)
+        group.wait([group.broadcast(W)], 300.0)
     fleet.close()
 
 
@@ -201,10 +203,10 @@ def test_memory_that_is_not_contiguous_arrives_as_it_lies(groups):
     fleet = Engines(1)
     group = groups.open("g", 2)
     fleet.join(group)
-    assert group.join(30.0)
+    assert group.join(300.0)
     fleet.results(1)
     fleet.recv(shape=(4, 3))
-    assert group.wait([group.broadcast(W.T)], 10.0)
+    assert group.wait([group.broadcast(W.T)], 300.0)
     assert fleet.results(1)[0].value[0][1].reshape(-1).tolist() == W.reshape(-1).tolist()
     fleet.close()
 
@@ -218,5 +220,6 @@ def test_no_process_is_left():
     assert groups.live() == 1
     groups.close()
     assert groups.live() == 0
-    left = {child.pid for child in mine.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE} - before
-    assert left == set()
+    for child in mine.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # of another test, and gone meanwhile
+            assert child.pid in before or child.status() == psutil.STATUS_ZOMBIE

@@ -23,7 +23,7 @@ def executable() -> str | None:
 class Page:
     """One page. `errors` collects what its scripts threw and what it tried to fetch and could not."""
 
-    def __init__(self, profile: Path, timeout_s: float = 90.0) -> None:
+    def __init__(self, profile: Path, timeout_s: float = 400.0) -> None:
         program = executable()
         assert program is not None
         self._timeout_s, self._data, self._id = timeout_s, b"", 0

@@ -126,7 +126,7 @@ def mutate(folder: Path, *args: str) -> Ran:
         text=True,
         capture_output=True,
         check=False,
-        timeout=110,
+        timeout=500,
     )
     return Ran(done.returncode, done.stdout, done.stderr, folder)
 

