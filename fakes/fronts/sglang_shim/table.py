@@ -18,6 +18,7 @@ UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
 ABSENT: dict[str, tuple[str, str]] = {
     "sglang.srt.entrypoints.http_server._launch_subprocesses": ("0.5.12.post1", "0.5.23"),
     "sglang.srt.managers.scheduler.configure_scheduler": ("0.5.12.post1", "0.5.23"),
+    "sglang.srt.hf_transformers_utils": ("0.5.12.post1", "0.5.23"),
     "sglang.srt.patch_torch": ("0.5.12.post1", "0.5.23"),
     "sglang.srt.model_executor.model_runner.FlattenedTensorBucket": ("0.5.17", "0.5.23"),
     "sglang.srt.model_executor.model_runner.LocalSerializedTensor": ("0.5.17", "0.5.23"),
@@ -134,7 +135,7 @@ def _http_server(version: str) -> Mapping[str, Any]:
 
 
 def _without_kernels(module: str, *names: str) -> Make:
-    """Names that are imported at the top of a driver, and that nothing but a GPU could serve: calling one says so."""
+    """Names that are imported at the top of a driver, and that the shim has nothing behind: calling one says so."""
 
     def make(version: str) -> Mapping[str, Any]:
         def inert(name: str) -> Any:
@@ -142,7 +143,7 @@ def _without_kernels(module: str, *names: str) -> Make:
                 from fakes.fronts import sglang_shim
 
                 sglang_shim.lacking(f"{module}.{name}()")
-                raise NotImplementedError(f"refitcheck's shim of SGLang {version} has no kernels: {module}.{name}")
+                raise NotImplementedError(f"refitcheck's shim of SGLang {version} has nothing behind {module}.{name}")
 
             return kernel
 
@@ -152,6 +153,7 @@ def _without_kernels(module: str, *names: str) -> Make:
 
 
 _FP8 = "sglang.srt.layers.quantization.fp8_utils"
+_TOKENIZERS = "sglang.srt.utils.hf_transformers_utils"
 _LOADER = "sglang.srt.model_loader.utils"
 
 
@@ -169,6 +171,7 @@ _MODULES: dict[str, Make] = {
     "sglang.srt.entrypoints.http_server": _http_server,
     "sglang.srt.managers.io_struct": _io_struct,
     _FP8: _without_kernels(_FP8, "quant_weight_ue8m0", "transform_scale_ue8m0", "mxfp8_group_quantize"),
+    _TOKENIZERS: _without_kernels(_TOKENIZERS, "get_tokenizer"),
     _LOADER: _without_kernels(_LOADER, "should_deepgemm_weight_requant_ue8m0"),
     "sglang.srt.model_executor.model_runner": lambda version: {},
     UPDATER: _local,

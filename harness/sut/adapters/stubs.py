@@ -75,7 +75,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec for a stub."""
-        if fullname.split(".")[0] not in self._packages:
+        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._packages):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, origin="a stub of refitcheck's", is_package=True)
 
@@ -89,9 +89,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(packages: Iterable[str]) -> None:
-    """Stubs for those that are not installed."""
-    missing = [name for name in packages if name not in sys.modules and importlib.util.find_spec(name) is None]
-    sys.meta_path.append(Finder(missing))
+    """Stubs for those that are not installed; `package.part` where only a part is missing."""
+    sys.meta_path.append(Finder([name for name in packages if name not in sys.modules and not _installed(name)]))
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is missing
+        return False
 
 
 def bare(root: str, packages: Sequence[str]) -> None:

@@ -74,6 +74,22 @@ def _below(package: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{package}.{name}".rstrip(".") for name in names)
 
 
+_ROLL = (
+    *(
+        "setproctitle",
+        "grpc",
+        "peft",
+        "trl",
+        "mcore_adapter",
+        "tqdm",
+        "modelscope",
+        "dacite",
+        "more_itertools",
+        "google",
+    ),
+    *("transfer_queue", "huggingface_hub", "opentelemetry.exporter", "opentelemetry.sdk", "opentelemetry.proto"),
+)
+
 _TABLE = (
     Framework(
         name="verl",
@@ -147,6 +163,17 @@ _TABLE = (
         ranks="tp",
         bare=_below("xtuner", "", "v1", "v1.utils", "v1.rl", "v1.rl.weight_update"),
         stubs=(*_COMMON, "mmengine", "checkpoint_engine"),
+    ),
+    Framework(
+        name="roll",
+        package="roll",
+        driver="roll",
+        marker="roll/distributed/strategy/sglang_strategy.py",
+        install="git clone https://github.com/alibaba/ROLL, then --sut-option checkout=ROLL",
+        optional=frozenset({"phase"}),
+        bare=_below("roll", "", "distributed", "distributed.strategy", "distributed.executor", "distributed.scheduler")
+        + _below("roll", "third_party"),
+        stubs=(*_COMMON, *_ROLL),
     ),
 )
 

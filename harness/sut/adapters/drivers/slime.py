@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from harness.sut.adapters.drivers import slime_like
@@ -17,7 +18,7 @@ class Rank(slime_like.Rank):
     """One trainer rank."""
 
     def __init__(self, about: dict[str, Any]) -> None:
-        device = slime_like.SimpleNamespace(
+        device = SimpleNamespace(
             ipc_collect=lambda: None, empty_cache=lambda: None, synchronize=lambda: None, current_device=lambda: "cpu"
         )
         update_weight_from_tensor.accelerator = device
