@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.settings import DEFAULT_VERSION
 
 
@@ -18,25 +18,47 @@ def diff(
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Ask SGLang's weight-updater manager, without a server.")
     ] = False,
-    engine: Annotated[str, typer.Option(help="The version of the fake, and of the oracle.")] = DEFAULT_VERSION,
+    against: Annotated[str, typer.Option(metavar="URL|sglang-cpu:VERSION", help="Ask this server over HTTP.")] = "",
+    engine: Annotated[
+        str, typer.Option("--engine", "--profile", help="The version of the fake, and of the oracle.")
+    ] = DEFAULT_VERSION,
     checkout: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Take the manager from this checkout (miles).")
+        Path | None, typer.Option(metavar="FOLDER", help="Take the oracle's manager from this checkout (miles).")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="At least so many steps.")] = 10_000,
+    steps: Annotated[int, typer.Option(min=1, help="At least so many steps, or calls.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the first sequences.")] = 0,
+    fatal: Annotated[int, typer.Option(min=0, help="Let so many sequences kill the server: each costs a start.")] = 0,
+    tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks of the server.")] = 1,
     keep_record: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a validation record into this folder.")
     ] = None,
     keep_corpus: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write sequences with the real answers into this folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write sequences with the oracle's answers into this folder.")
     ] = None,
 ) -> int:
-    """Compare the fake with SGLang on random calls, legal and illegal; a difference is printed as a ready test."""
-    if not oracle:
-        raise UsageError("diff needs --oracle")
+    """Compare the fake with SGLang on random calls, legal and illegal; a difference comes as its shortest sequence."""
+    if oracle == bool(against):
+        raise UsageError("diff needs one of --oracle and --against URL|sglang-cpu:VERSION")
+    if against:
+        return 0 if _server(against, engine, steps, seed, fatal, tp, keep_record) else 1
     from real_runs.fuzz import oracle_run
 
     settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus)
     with oracle_run.start(settings) as process:
         same = oracle_run.run(settings, process, typer.echo)
     return 0 if same else 1
+
+
+def _server(against: str, profile: str, steps: int, seed: int, fatal: int, tp: int, keep_record: Path | None) -> bool:
+    from real_runs.env import EnvUsage
+    from real_runs.fuzz import server_run
+    from real_runs.server import ServerError
+
+    try:
+        return server_run.run(
+            server_run.ServerSettings(against, profile, steps, seed, fatal, tp, keep_record), typer.echo
+        )
+    except EnvUsage as error:
+        raise UsageError(str(error)) from None
+    except ServerError as error:
+        raise HarnessError(str(error)) from None

@@ -126,7 +126,7 @@ class FakeUpdater:
         if op == "pause":
             return self._send("pause", {"mode": step["mode"]}, until=lambda: self._s.paused)
         if op == "continue":
-            return self._send("continue", {}, until=lambda: not self._s.paused and not self._s.batch.waiting)
+            return self._send("continue", {}, until=self._under_way)
         if op == "abort":
             idle = self._s.batch.is_idle
             return self._send("abort", {"rid": "", "abort_all": True}, until=lambda: self._s.paused or idle())
@@ -137,6 +137,12 @@ class FakeUpdater:
             body = {"timeout_s": None}
         reply = self._send(op, body)
         return {} if op == "update_weight_version" else reply
+
+    def _under_way(self) -> bool:
+        """Nothing waits any more, and what was to end has ended: an abort needs one more step."""
+        batch = self._s.batch
+        ending = any(req.to_finish is not None or req.finish is not None for req in batch.in_flight())
+        return not self._s.paused and not batch.waiting and not ending
 
     def _send(self, op: str, obj: dict[str, Any], until: Any = None) -> dict[str, Any]:
         """Put it into the inbox and let time pass until it is answered, or until `until()` holds."""

@@ -62,7 +62,7 @@ def run(settings: OracleSettings, oracle: Oracle, say: Say) -> bool:
     """Search, print what was found, keep what is to be kept. Whether nothing unexplained differs."""
     version = settings.version
     chosen = profile(version)
-    kept = corpus.Corpus()
+    kept, sources = corpus.Corpus(), records.sources_hash()  # of what runs, whatever is edited meanwhile
 
     def cells(steps: list[Step], answers: list[Answer]) -> list[tuple[str, str]]:
         kept.offer(steps, answers)
@@ -90,7 +90,7 @@ def run(settings: OracleSettings, oracle: Oracle, say: Say) -> bool:
     if found.divergences:
         return False
     if settings.keep_record is not None:
-        say(str(records.write(_record(settings, oracle, found), settings.keep_record)))
+        say(str(records.write(_record(settings, oracle, found, sources), settings.keep_record)))
     if settings.keep_corpus is not None:
         path = settings.keep_corpus / f"oracle-{version}.jsonl.xz"
         corpus.write(path, kept.kept)
@@ -109,7 +109,7 @@ def _summary(found: Found, got: int, wanted: int) -> str:
     )
 
 
-def _record(settings: OracleSettings, oracle: Oracle, found: Found) -> records.Validation:
+def _record(settings: OracleSettings, oracle: Oracle, found: Found, sources: str) -> records.Validation:
     got, wanted, missing = coverage(profile(settings.version), found.cells)
     return records.Validation(
         kind="oracle",
@@ -126,7 +126,7 @@ def _record(settings: OracleSettings, oracle: Oracle, found: Found) -> records.V
         missing=[f"{operation} while {state}" for operation, state in missing],
         parts=list(oracle.parts),
         digest=oracle.digest,
-        sources=records.sources_hash(),
+        sources=sources,
         explained=dict(found.explained),
     )
 

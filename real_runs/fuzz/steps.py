@@ -60,14 +60,14 @@ class Vocabulary:
         if not profile.bucket_strict and "unaligned" in receives:
             receives.remove("unaligned")  # what a bucket says that does not fit together is the bucket's business
         self._receives = ["good"] * 6 + receives
-        sessions = profile.session != "none"
+        sessions, asserts = profile.session != "none", profile.session == "assert"
         gentle = [
             (8, self._tensor),
             (4, self._distributed),
             (2, self._disk),
-            (1, self._ipc),
+            (2, self._ipc),
             (4, self._join),
-            (1, lambda d: _step("destroy_weights_update_group", group_name=d.of("ggh"))),
+            (2, lambda d: _step("destroy_weights_update_group", group_name=d.of("ggh"))),
             (2, lambda d: _step("release_memory_occupation", tags=d.of(TAGS))),
             (1, lambda d: _step("resume_memory_occupation", tags=d.of(TAGS))),
             (
@@ -76,14 +76,14 @@ class Vocabulary:
                     "weights_checker", action=d.of(["snapshot", "nonsense"]), **self._selector(d, SELECTORS)
                 ),
             ),
-            (2, lambda d: {"op": "generate"}),
-            (3, lambda d: {"op": "pause", "mode": d.of(["retract", "in_place"])}),
+            (3, lambda d: {"op": "generate"}),
+            (4, lambda d: {"op": "pause", "mode": d.of(["retract", "in_place"])}),
             (3, lambda d: {"op": "continue"}),
-            (4, lambda d: {"op": "abort"}),
+            (3, lambda d: {"op": "abort"}),
             (2, lambda d: {"op": "flush_cache"}),
             (6 * sessions, lambda d: _step("begin_weight_update", **self._selector(d))),
             (3 * sessions, lambda d: {"op": "end_weight_update", "body": {}}),
-            (1 * profile.spans, lambda d: _step("update_weight_version", new_version=d.of("13"))),
+            (2 * profile.spans, lambda d: _step("update_weight_version", new_version=d.of("13"))),
         ]
         fatal = [
             (8, self._wrong_tensor),
@@ -91,6 +91,10 @@ class Vocabulary:
             (1, lambda d: self._join(d, ("",))),
             (2, lambda d: self._distributed(d, BAD_SELECTORS)),
             (1 * sessions, lambda d: _step("begin_weight_update", **self._selector(d, BAD_SELECTORS))),
+            (6 * asserts, lambda d: _step("begin_weight_update", **self._selector(d))),
+            (9 * asserts, lambda d: _step("end_weight_update")),
+            (9 * asserts, self._distributed),
+            (3 * asserts, self._tensor),
         ]
         self._gentle = [make for weight, make in gentle for _ in range(weight)]
         self._any = [make for weight, make in (*gentle, *fatal, *fatal) for _ in range(weight)]
