@@ -37,11 +37,11 @@ def test_a_timeout_is_an_outcome(client):
 
 
 def test_a_background_call_can_be_looked_at_and_joined(client):
-    hanging = client.start("GET", "hang", timeout_s=0.4)
+    hanging = client.start("GET", "hang", timeout_s=60)
 
     assert hanging.result(0.05).ending == "timeout"
     assert not hanging.done
-    assert client.start("GET", "x").result(10).status == 200
+    assert client.start("GET", "x").result(300).status == 200
 
 
 def test_json_that_is_none_is_text():
@@ -54,15 +54,15 @@ def test_a_link_submits_waits_cancels_and_kills(server):
     told = []
 
     reply = link.submit(Request("x", {"a": 1}), told.append)
-    assert reply.wait(10).body["sent"] == '{"a": 1}'
+    assert reply.wait(300).body["sent"] == '{"a": 1}'
     assert reply.done
     hanging = link.submit(Request("hang", method="GET"))
     assert hanging.wait(0.05).ending == "timeout"
     hanging.cancel()
-    assert hanging.wait(10).ending == "dropped"
+    assert hanging.wait(300).ending == "dropped"
     assert link.now() == 1.5
     link.kill()
-    assert link.submit(Request("x")).wait(10).ending == "refused"
+    assert link.submit(Request("x")).wait(300).ending == "refused"
     link.spawn(lambda: None)()
     assert [outcome.status for outcome in told] == [200]
 

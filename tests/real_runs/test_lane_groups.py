@@ -38,8 +38,8 @@ def test_a_group_of_one_is_real(lane):
     writer = begun(lane)
     groups = lane.groups()
     with_nobody = groups.open("weights", 1)
-    assert with_nobody.join(20.0)
-    assert with_nobody.wait([with_nobody.broadcast(np.zeros(3, dtype=np.float32))], 20.0)
+    assert with_nobody.join(300.0)
+    assert with_nobody.wait([with_nobody.broadcast(np.zeros(3, dtype=np.float32))], 300.0)
     groups.close()
 
     assert [r.name for r in writer.records if isinstance(r, Trainer)] == [
