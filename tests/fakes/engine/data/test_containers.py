@@ -10,7 +10,7 @@ import pytest
 
 from fakes.engine.containers import BUILTINS, COLLECTIONS, Budget, check_codec
 from fakes.engine.pickle_limits import MAX_KEY
-from fakes.engine.tensors import PayloadError
+from fakes.engine.tensors import PayloadError, Storage, Tensor, dtype_named
 
 
 def call(name: str, *args: Any, left: int = 10_000) -> tuple[Any, int]:
@@ -84,6 +84,7 @@ def test_what_a_call_gives_and_costs(name: str, args: tuple[Any, ...], wanted: A
         ("str", (b"x", "idna"), "LookupError", "unknown encoding: idna"),
         ("str", (b"x", "utf8", "surrogateescape"), "LookupError", "unknown error handler name"),
         ("str", (b"x", None), "LookupError", "unknown encoding: NoneType"),
+        ("str", (b"x", []), "TypeError", "str() argument cannot be 'list' in a payload"),
         ("bytes", ("x", "idna"), "LookupError", "unknown encoding: idna"),
         ("bytes", ("x", "ascii", "bogus"), "LookupError", "unknown error handler name"),
         ("bytes", ("x", []), "TypeError", "bytes() argument cannot be 'list' in a payload"),
@@ -105,16 +106,19 @@ def test_what_is_refused(name: str, args: tuple[Any, ...], kind: str, words: str
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "kind"),
+    ("name", "args", "kind", "words"),
     [
-        ("bytes", (-5,), ValueError),
-        ("dict", ([()],), ValueError),
-        ("dict", (5,), TypeError),
-        ("int", ("x",), ValueError),
+        ("bytes", (-5,), ValueError, "negative count"),
+        ("dict", ([()],), ValueError, "has length 0; 2 is required"),
+        ("dict", (5,), TypeError, "'int' object is not iterable"),
+        ("int", ("x",), ValueError, "invalid literal"),
+        ("range", (1.5,), TypeError, "'float' object cannot be interpreted as an integer"),
+        ("str", (b"x", "utf8", "strict", 1), TypeError, "at most 3 arguments"),
+        ("bytes", ("x", "ascii", "strict", 1), TypeError, "at most 3 arguments"),
     ],
 )
-def test_python_says_the_rest(name: str, args: tuple[Any, ...], kind: type[Exception]) -> None:
-    with pytest.raises(kind):
+def test_python_says_the_rest(name: str, args: tuple[Any, ...], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
         call(name, *args)
 
 
@@ -185,3 +189,21 @@ def test_how_large_a_key_may_be(kind: type) -> None:
     Budget(10_000).hash(kind(parts[:499]))
     with pytest.raises(PayloadError):
         Budget(10_000).hash(kind(parts))
+    Budget(10_000).hash("x" * 64 * (MAX_KEY - 1))
+    for parts in (["x"] * (MAX_KEY - 1), [("x",)] * (MAX_KEY - 1)):
+        with pytest.raises(PayloadError):
+            Budget(10_000).hash(tuple(parts))
+
+
+def test_a_tensor_costs_its_rows() -> None:
+    """list(tensor) makes as many tensors as it has rows; its elements are no keys that could collide."""
+    dtype = dtype_named("uint8")
+    assert dtype is not None
+    tensor = Tensor(Storage(np.zeros(6, np.uint8)), dtype, 0, (3, 2), (2, 1))
+    for name in ("list", "set"):
+        made, cost = call(name, tensor)
+        assert (len(made), cost) == (3, 3)
+    budget = Budget(5)
+    with pytest.raises(TypeError, match="0-d tensor"):
+        budget.function("list")(Tensor(tensor.storage, dtype, 0, (), ()))
+    assert budget.left == 5

@@ -65,11 +65,13 @@ def test_integers(value: Any) -> None:
         ([0] * (MAX_DIMENSIONS + 1), "MemoryError: f(): a tensor of more than 64 dimensions"),
         (
             ["x", 1],
-            "TypeError: f(): argument 'size' (position 1) must be tuple of ints, but found element of type str at pos 0",
+            "TypeError: f(): argument 'size' (position 1) must be tuple of ints, "
+            "but found element of type str at pos 0",
         ),
         (
             [1, 2.0],
-            "TypeError: f(): argument 'size' (position 1) must be tuple of ints, but found element of type float at pos 1",
+            "TypeError: f(): argument 'size' (position 1) must be tuple of ints, "
+            "but found element of type float at pos 1",
         ),
         (
             [1, LONG],
