@@ -22,12 +22,13 @@ OPERATIONS = (
 
 
 class Situation:
-    """The state of the engine, followed along the steps. `doomed`: running requests that were aborted in a pause."""
+    """The state of the engine, followed along the steps. Requests are booleans: whether they were aborted."""
 
     def __init__(self) -> None:
         self.session = self.released = False
         self.pause = "free"
-        self.running = self.waiting = self.doomed = 0
+        self.running: list[bool] = []
+        self.waiting: list[bool] = []
 
     @property
     def name(self) -> str:
@@ -36,25 +37,22 @@ class Situation:
         return f"{self.pause} {busy}, {'open' if self.session else 'closed'}{', released' if self.released else ''}"
 
     def after(self, step: Step, answer: Answer) -> None:
-        """Go on to the state after `step`."""
+        """Go on to the state after `step`. An aborted request ends with its next step, so not while it is paused."""
         self.session, self.released = answer.get("session") is not None, bool(answer.get("tags"))
         op = step["op"]
         if op == "generate":
-            self.running, self.waiting = (
-                (self.running + 1, self.waiting) if self.pause == "free" else (self.running, self.waiting + 1)
-            )
+            (self.running if self.pause == "free" else self.waiting).append(False)
         elif op == "pause":
             self.pause = step["mode"]
             if self.pause == "retract":
-                self.waiting, self.running, self.doomed = self.waiting + self.running, 0, 0
+                self.waiting, self.running = self.waiting + self.running, []
         elif op == "continue":
-            self.running, self.waiting = self.running - self.doomed + self.waiting, 0
-            self.pause, self.doomed = "free", 0
+            self.running, self.waiting = self.running + self.waiting, []
+            self.pause = "free"
         elif op == "abort":
-            self.waiting = 0
-            self.doomed = self.running
-            if self.pause == "free":
-                self.running = self.doomed = 0
+            self.waiting, self.running = [], [True] * len(self.running)
+        if self.pause == "free":
+            self.running = [aborted for aborted in self.running if not aborted]
 
 
 def reached(steps: Sequence[Step], answers: Sequence[Answer]) -> list[Cell]:

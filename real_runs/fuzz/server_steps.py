@@ -92,13 +92,13 @@ class ServerVocabulary:
             (2, self._disk),
             (1, lambda d: [s.call("update_weights_from_ipc", {"zmq_handles": {}})]),
             (1, lambda d: [s.call("destroy_weights_update_group", {"group_name": "g"})]),
-            (3, lambda d: [s.pause(d.of(["retract", "in_place", "abort"]))]),
+            (5, lambda d: [s.pause(d.of(["retract", "in_place", "abort"]))]),
             (3, lambda d: [s.CONTINUE]),
             (2, lambda d: [s.call("continue_generation", {"torch_empty_cache": d.of([False, True])})]),
             (3, lambda d: [s.FLUSH]),
             (1, lambda d: [s.call("flush_cache", query={"timeout": d.of(["0", "0.2"])})]),
             (3, lambda d: [s.canary(d.of([None, [3, 1, 4], [7, 31, 202, 9]]), d.of([4, 8]))]),
-            (3, lambda d: [s.start("", "generate", s.generate([11, 12, d.of([13, 14, 15])], LONG))]),
+            (5, lambda d: [s.start("", "generate", s.generate([11, 12, d.of([13, 14, 15])], LONG))]),
             (1, lambda d: [s.call("abort_request", d.of([{"abort_all": True}, {"rid": "nobody"}, {}]))]),
             (2, lambda d: [s.call("release_memory_occupation", self._tags(d))]),
             (2, lambda d: [s.call("resume_memory_occupation", self._tags(d))]),
@@ -124,10 +124,10 @@ class ServerVocabulary:
                 draft.add(step)
         return draft.whole("drawn")
 
-    def strategy(self, longest: int = 10) -> st.SearchStrategy[list[int]]:
-        """Integers for sequences of 1 to `longest` draws."""
+    def strategy(self, longest: int = 12) -> st.SearchStrategy[list[int]]:
+        """Integers for sequences of 2 to `longest` draws."""
         number = st.integers(0, WIDTH - 1)
-        return st.integers(1, longest).flatmap(lambda n: st.lists(number, min_size=n, max_size=n))
+        return st.integers(2, longest).flatmap(lambda n: st.lists(number, min_size=n, max_size=n))
 
     def _selector(self, d: Digits) -> dict[str, Any]:
         body: dict[str, Any] = d.of(

@@ -66,7 +66,7 @@ class Vocabulary:
             (4, self._distributed),
             (2, self._disk),
             (2, self._ipc),
-            (4, self._join),
+            (3, self._join),
             (2, lambda d: _step("destroy_weights_update_group", group_name=d.of("ggh"))),
             (2, lambda d: _step("release_memory_occupation", tags=d.of(TAGS))),
             (1, lambda d: _step("resume_memory_occupation", tags=d.of(TAGS))),

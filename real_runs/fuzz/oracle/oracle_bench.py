@@ -51,7 +51,6 @@ class Bench:
 
     def __init__(self, methods: dict[str, Any], disaggregation: Any) -> None:
         self.running_batch, self.waiting_queue = Reqs(), Reqs()
-        self.doomed = 0
         self._engine_paused = False
         self.weight_version = "default"
         self.flushes: list[bool] = []
@@ -91,23 +90,26 @@ class Bench:
             if step["mode"] == "retract":
                 self.waiting_queue += self.running_batch
                 self.running_batch.clear()
-                self.doomed = 0
         elif op == "continue":
             self._engine_paused = False
-            del self.running_batch[: self.doomed]
-            self.doomed = 0
             self.running_batch += self.waiting_queue
             self.waiting_queue.clear()
-        else:  # abort_all: what waits goes at once, what runs after one more step
+            self._end_the_doomed()
+        else:  # abort_all: what waits goes at once, what runs after one more step, wherever it is by then
             self.waiting_queue.clear()
-            self.doomed = len(self.running_batch)
+            for held in self.running_batch:
+                held.doomed = True
             if not self._engine_paused:
-                self.running_batch.clear()
-                self.doomed = 0
+                self._end_the_doomed()
+
+    def _end_the_doomed(self) -> None:
+        self.running_batch[:] = [held for held in self.running_batch if not held.doomed]
 
 
 class Held:
-    """A request; it holds no KV while it waits."""
+    """A request; it holds no KV while it waits. `doomed`: it was aborted, and ends with its next step."""
+
+    doomed = False
 
     kv = types.SimpleNamespace(holds_kv=False)
     output_ids: tuple[int, ...] = ()
