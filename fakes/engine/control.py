@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fakes.engine import health, info
+from fakes.engine import health, info, load
 from fakes.engine import messages as m
 from fakes.engine.auth import Decision
 from fakes.engine.generate_batch import GenerateRequest
@@ -136,6 +136,7 @@ class Controls:
             "model_info": self._model_info,
             "server_info": self._server_info,
             "get_weight_version": self._get_weight_version,
+            "get_load": self._get_load,
             "flush_cache": self._flush_cache,
             "pause_generation": self._pause,
             "continue_generation": self._continue,
@@ -214,6 +215,10 @@ class Controls:
 
     async def _get_weight_version(self, fields: Any) -> Answer:
         return error_response(m.WEIGHT_VERSION_DEPRECATED.text, 404)
+
+    async def _get_load(self, fields: Any) -> Answer:
+        body = load.answer(await self._tm.get_load(), self._tm.loop.now)
+        return Answer(200, body, value=body)
 
     async def _flush_cache(self, fields: Any) -> Answer:
         reply = await self._tm.flush_cache(fields["timeout"])

@@ -96,6 +96,7 @@ class EngineCore:
         self._tm = TokenizerManager(
             config, self.profile, self._loop, send=self._to_scheduler, emit=self._effects.append
         )
+        self._tm.load_snapshot = lambda: self.scheduler.load.snapshot
         generator = Generator(
             self._tm,
             context_len=int(model_config["max_position_embeddings"]),

@@ -43,6 +43,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     dp_guard: Literal["old", "new"]
     get_weight_version: bool
     """/get_weight_version exists, only to answer 404."""
+    load_snapshots: bool
+    """/get_load reads what the scheduler last published, and asks nobody."""
     ready_route: bool
     ping_follows_health: bool
     checker_get: bool
@@ -150,6 +152,7 @@ _V12 = EngineProfile(
     base64="die",
     dp_guard="old",
     get_weight_version=True,
+    load_snapshots=False,
     ready_route=False,
     ping_follows_health=False,
     checker_get=False,
@@ -188,6 +191,7 @@ _V12 = EngineProfile(
         "base64": f"{_UC}:2262@0.5.12.post1",
         "dp_guard": f"{_TCM}:394@0.5.12.post1",
         "get_weight_version": f"{_HS}:610@0.5.12.post1",
+        "load_snapshots": f"{_TCM}:808@0.5.12.post1",
         "ready_route": f"{_HS}:505@0.5.12.post1",
         "ping_follows_health": f"{_HS}:1782@0.5.12.post1",
         "checker_get": f"{_HS}:1294@0.5.12.post1; observed: 400 without a body",
@@ -238,6 +242,7 @@ _V17 = _next(
         "parallelism_info": "utils/weight_checker.py@0.5.17",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
         "failed_generation": f"{_TM}:3483@0.5.17",
+        "load_snapshots": "managers/load_snapshot.py@0.5.17",
         "needs_tokenizer": "sampling/sampling_params.py:306@0.5.17; observed: 0.5.23",
         "pins_input_logprobs": "layers/logits_processor.py:637@0.5.17; observed",
         "freeze_s": f"{_TM}:3065@0.5.17 (sleep in the SIGQUIT handler, which runs on the event loop)",
@@ -254,6 +259,7 @@ _V17 = _next(
     parallelism_info="dict",
     abort_unknown_rid_warns=True,
     failed_generation="abort",
+    load_snapshots=True,
     needs_tokenizer="refuse",
     pins_input_logprobs=False,
     freeze_s=5.0,

@@ -67,6 +67,7 @@ _ROWS: tuple[_Row, ...] = (
         (620, 771, 786, 801, 808, 831, 837, 853),
     ),
     _Row("/server_info", _GET, "server_info", "server_info", "normal", None, (630, 781, 796, 811, 818, 841, 847, 863)),
+    _Row("/get_load", _GET, "get_load", "get_load", "normal", None, (647, 809, 829, 843, 853, 0, 0, 0)),
     _Row(
         "/generate", ("POST", "PUT"), "generate", "generate_request", "normal", "GenerateReqInput",
         (700, 869, 889, 903, 913, 910, 912, 928),

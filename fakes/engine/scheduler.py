@@ -19,6 +19,7 @@ from fakes.engine.batching import Batch, Forward
 from fakes.engine.cache import PrefixCache
 from fakes.engine.crash import Crash, crash
 from fakes.engine.flushing import DeferredFlush
+from fakes.engine.load import Load
 from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
 from fakes.engine.model import Model
@@ -85,6 +86,7 @@ class Scheduler:
             model_key=model_key(model_config, config.tp_size, config.dtype),
             observe=self._observe_request,
         )
+        self.load = Load(self.batch)
         self.memory = Memory(self)
         self.updater = WeightUpdater(self, weights)
         self.forward: Forward | None = None
@@ -104,6 +106,7 @@ class Scheduler:
             "update_weight_version": self._set_version,
             "server_info": self._internal_state,
             "slow_down": self._slow_down,
+            "get_load": self.load.now,
             **self.memory.handlers(),
             **self.updater.handlers(),
         }
@@ -156,7 +159,10 @@ class Scheduler:
                 continue
             self._deferred.check()
             self._watchdog.check(self.now)
-            if self.paused or not self._launch():
+            if self.paused:
+                return progressed
+            if not self._launch():
+                self.load.publish()
                 return progressed
             progressed = True
 
@@ -260,6 +266,7 @@ class Scheduler:
         if forward is None or self.now < forward.done_at:
             return False
         self.forward = None
+        self.load.publish()
         reqs = self.batch.complete(forward)
         for step in forward.steps:
             self.observe(

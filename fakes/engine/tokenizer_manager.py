@@ -84,6 +84,7 @@ class TokenizerManager:
         self.states: dict[str, State] = {}
         self._communicators: dict[str, Communicator] = {}
         self._disk_result: Future[Any] | None = None
+        self.load_snapshot: Callable[[], dict[str, int]] = dict
 
     def send(self, op: str, obj: dict[str, Any]) -> None:
         """Put a message into the scheduler's inbox."""
@@ -289,6 +290,13 @@ class TokenizerManager:
     async def server_info(self) -> list[dict[str, Any]]:
         """The internal states, one per data-parallel rank: asks the scheduler, so hangs when that is blocked."""
         return [await self.communicator("server_info")({})]
+
+    async def get_load(self) -> dict[str, int]:
+        """What `fakes.engine.load` publishes (managers/tokenizer_control_mixin.py:808@0.5.12.post1, 867@0.5.20)."""
+        if self.profile.load_snapshots:
+            return self.load_snapshot()
+        found: dict[str, int] = await self.communicator("get_load")({})
+        return found
 
     async def weights_checker(self, obj: dict[str, Any]) -> tuple[bool, str, list[dict[str, Any]] | None, str | None]:
         """(success, message, ranks, per_engine_checksum) (managers/tokenizer_control_mixin.py:885@0.5.23)."""

@@ -64,7 +64,10 @@ def test_in_process_and_over_http_are_answered_alike(version, bearer):
         for method, path in asked:
             here = server.request(method, path, content=b"{", bearer=bearer)
             said = here.body if method != "HEAD" else None  # HTTP leaves it out
-            assert over[method, path] == (here.status, said), (method, path)
+            there = over[method, path]
+            if path == "/get_load" and here.status == 200:  # its time is that of another clock
+                there, said = (there[0], [load | {"ts_tic": 0} for load in there[1]]), [said[0] | {"ts_tic": 0}]
+            assert there == (here.status, said), (method, path)
     assert {status for status, _ in over.values()} >= {200, 401, 405} if bearer != "user" else True
 
 

@@ -50,6 +50,6 @@ def test_routes_name_structs_and_handlers_that_exist(version: str) -> None:
 def test_routes_by_version() -> None:
     paths = {version: set(routes(PROFILES[version])) for version in ORDER}
     assert paths["0.5.23"] - paths["0.5.20"] == {"/begin_weight_update", "/end_weight_update"}
-    assert paths["0.5.20"] - paths["0.5.23"] == {"/get_weight_version", "/weight_version"}
+    assert paths["0.5.20"] - paths["0.5.23"] == {"/get_weight_version", "/weight_version", "/get_load"}
     assert paths["0.5.20"] - paths["0.5.19"] == {"/ready"}
     assert paths["miles"] - paths["0.5.19"] == {"/begin_weight_update", "/end_weight_update"}
