@@ -17,7 +17,7 @@ from conformance.engine.groups import (
     grouped,
     invite,
 )
-from conformance.engine.steps import NOT_RUN, ask, begin, end, know, load
+from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, end, know, load
 from harness.bench import Bench
 from harness.lanes.base import EngineHandle
 from harness.scenario import ScenarioList
@@ -33,7 +33,7 @@ def _failed(bench: Bench, group: Any) -> bool:
     return group is None
 
 
-@scenarios.add("COLL-51", relation=NOT_RUN)
+@scenarios.add("COLL-51", relation=VALIDATED)
 def a_whole_set(bench: Bench) -> None:
     """One broadcast per tensor."""
     e = bench.e0
@@ -47,7 +47,7 @@ def a_whole_set(bench: Bench) -> None:
     ask(bench, e, "group")
 
 
-@scenarios.add("COLL-52", relation=NOT_RUN)
+@scenarios.add("COLL-52", relation=VALIDATED)
 def a_whole_set_as_one_bucket(bench: Bench) -> None:
     """One broadcast for all tensors."""
     e = bench.e0
@@ -61,7 +61,7 @@ def a_whole_set_as_one_bucket(bench: Bench) -> None:
     ask(bench, e, "group")
 
 
-@scenarios.add("COLL-53", "COLL-54", relation=NOT_RUN)
+@scenarios.add("COLL-53", "COLL-54", relation=VALIDATED)
 def a_name_twice(bench: Bench) -> None:
     """Joined, joined again under the same name, destroyed, destroyed again."""
     e = bench.e0
@@ -78,7 +78,7 @@ def a_name_twice(bench: Bench) -> None:
             e.call(DESTROY, {"group_name": NAME})
 
 
-@scenarios.add("COLL-55", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("COLL-55", relation=VALIDATED, versions=">=0.5.21")
 def no_such_group(bench: Bench) -> None:
     """An update in a group that nobody joined."""
     _no_group(bench)
@@ -105,7 +105,7 @@ def _no_group(bench: Bench) -> None:
         end(bench, e)
 
 
-@scenarios.add("COLL-58", relation=NOT_RUN, fatal=True)
+@scenarios.add("COLL-58", relation=VALIDATED, fatal=True)
 def a_group_without_a_name(bench: Bench) -> None:
     """The name is empty."""
     e = bench.e0
@@ -114,7 +114,7 @@ def a_group_without_a_name(bench: Bench) -> None:
     e.call(INIT, {**body, "group_name": "", "backend": "gloo"})
 
 
-@scenarios.add("COLL-59", relation=NOT_RUN)
+@scenarios.add("COLL-59", relation=VALIDATED)
 def a_dtype_with_its_module(bench: Bench) -> None:
     """torch.bfloat16, as str() of a dtype gives it."""
     e = bench.e0
@@ -128,7 +128,7 @@ def a_dtype_with_its_module(bench: Bench) -> None:
         end(bench, e)
 
 
-@scenarios.add("COLL-60", relation=NOT_RUN)
+@scenarios.add("COLL-60", relation=VALIDATED)
 def lists_of_unequal_length(bench: Bench) -> None:
     """One shape less than there are names: what has none is left out."""
     e = bench.e0
@@ -146,7 +146,7 @@ def lists_of_unequal_length(bench: Bench) -> None:
         end(bench, e)
 
 
-@scenarios.add("COLL-61", "COLL-67", relation=NOT_RUN)
+@scenarios.add("COLL-61", "COLL-67", relation=VALIDATED)
 def a_bucket_of_unequal_lists(bench: Bench) -> None:
     """The same for a flattened bucket."""
     e = bench.e0
@@ -165,7 +165,7 @@ def a_bucket_of_unequal_lists(bench: Bench) -> None:
         end(bench, e)
 
 
-@scenarios.add("COLL-62", relation=NOT_RUN)
+@scenarios.add("COLL-62", relation=VALIDATED)
 def a_tensor_that_cannot_be_loaded(bench: Bench) -> None:
     """A norm of half its length: what was loaded before it stays."""
     e = bench.e0
@@ -183,7 +183,7 @@ def a_tensor_that_cannot_be_loaded(bench: Bench) -> None:
     load(bench, e, 0)
 
 
-@scenarios.add("COLL-63", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("COLL-63", relation=VALIDATED, versions=">=0.5.21")
 def what_was_broadcast_for_a_refused_update(bench: Bench) -> None:
     """Outside a session: nobody takes it. The next update, announced as another set, gets it."""
     e = bench.e0
@@ -199,7 +199,7 @@ def what_was_broadcast_for_a_refused_update(bench: Bench) -> None:
     load(bench, e, 0)
 
 
-@scenarios.add("COLL-64", relation=NOT_RUN, fatal=True)
+@scenarios.add("COLL-64", relation=VALIDATED, fatal=True)
 def nobody_else_comes(bench: Bench) -> None:
     """The trainer listens and never joins: the engine waits, and answers nothing that its scheduler would have to."""
     e = bench.e0
@@ -217,7 +217,7 @@ def nobody_else_comes(bench: Bench) -> None:
     e.kill()
 
 
-@scenarios.add("COLL-65", relation=NOT_RUN)
+@scenarios.add("COLL-65", relation=VALIDATED)
 def the_trainer_goes_away(bench: Bench) -> None:
     """Between the announcement and the broadcast."""
     e = bench.e0
@@ -235,7 +235,7 @@ def the_trainer_goes_away(bench: Bench) -> None:
     ask(bench, e, "left")
 
 
-@scenarios.add("COLL-66", relation=NOT_RUN)
+@scenarios.add("COLL-66", relation=VALIDATED)
 def nccl_without_a_gpu(bench: Bench) -> None:
     """The backend that an engine on a CPU does not have."""
     e: EngineHandle = bench.e0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from conformance.engine.steps import NOT_RUN, ask, begin, end, know, load
+from conformance.engine.steps import VALIDATED, ask, begin, end, know, load
 from fakes.outcome import Outcome
 from fakes.trainer.disk import SharedDisk
 from harness.bench import Bench
@@ -47,7 +47,7 @@ def read(
     return engine.call(UPDATE, {"model_path": path, "weight_version": kind})
 
 
-@scenarios.add("DISK-51", relation=NOT_RUN)
+@scenarios.add("DISK-51", relation=VALIDATED)
 def a_whole_folder(bench: Bench) -> None:
     """Outside any session."""
     e = bench.e0
@@ -59,7 +59,7 @@ def a_whole_folder(bench: Bench) -> None:
     load(bench, e, 0)
 
 
-@scenarios.add("DISK-52", relation=NOT_RUN)
+@scenarios.add("DISK-52", relation=VALIDATED)
 def a_path_that_is_not_there(bench: Bench) -> None:
     """Nothing changes, and model_info keeps its path."""
     e = bench.e0
@@ -70,7 +70,7 @@ def a_path_that_is_not_there(bench: Bench) -> None:
     ask(bench, e, "disk")
 
 
-@scenarios.add("DISK-53", relation=NOT_RUN, fatal=True)
+@scenarios.add("DISK-53", relation=VALIDATED, fatal=True)
 def a_tensor_of_another_shape(bench: Bench) -> None:
     """The load fails, and so does what is called a rollback."""
     e = bench.e0
@@ -79,7 +79,7 @@ def a_tensor_of_another_shape(bench: Bench) -> None:
         read(bench, disk, e, "disk-fails", {**weights, NORM: weights[NORM][: len(weights[NORM]) // 2]})
 
 
-@scenarios.add("DISK-54", relation=NOT_RUN)
+@scenarios.add("DISK-54", relation=VALIDATED)
 def a_part_of_a_set(bench: Bench) -> None:
     """A delta: what is not in the folder stays."""
     e = bench.e0
@@ -91,7 +91,7 @@ def a_part_of_a_set(bench: Bench) -> None:
     load(bench, e, 0)
 
 
-@scenarios.add("DISK-55", relation=NOT_RUN, versions=">=0.5.21")
+@scenarios.add("DISK-55", relation=VALIDATED, versions=">=0.5.21")
 def inside_a_session(bench: Bench) -> None:
     """It is taken, and the session is still open afterwards."""
     e = bench.e0
@@ -102,7 +102,7 @@ def inside_a_session(bench: Bench) -> None:
         end(bench, e)
 
 
-@scenarios.add("DISK-56", relation=NOT_RUN)
+@scenarios.add("DISK-56", relation=VALIDATED)
 def a_folder_without_weights(bench: Bench) -> None:
     """An empty one."""
     with shared(bench) as disk:

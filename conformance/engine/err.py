@@ -54,7 +54,7 @@ def a_forbidden_global(bench: Bench) -> None:
     _fatal(bench, "forbidden-global", [FORBIDDEN])
 
 
-@scenarios.add("ERR-57", "ERR-51", relation=NOT_RUN, fatal=True)
+@scenarios.add("ERR-57", "ERR-51", relation=VALIDATED, fatal=True)
 def a_forbidden_global_before_a_good_list(bench: Bench) -> None:
     """The rest of the pickle is what an engine takes."""
     e = bench.e0
@@ -92,7 +92,7 @@ def _without_a_tokenizer(bench: Bench) -> None:
     e.call("model_info", method="GET")
 
 
-@scenarios.add("ERR-61", relation=NOT_RUN, versions=">=0.5.17 || miles")
+@scenarios.add("ERR-61", relation=VALIDATED, versions=">=0.5.17 || miles")
 def a_request_that_needs_a_tokenizer(bench: Bench) -> None:
     """min_new_tokens, with --skip-tokenizer-init."""
     _without_a_tokenizer(bench)

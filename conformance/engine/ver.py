@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, bucket, end, load, running
+from conformance.engine.steps import VALIDATED, ask, begin, bucket, end, load, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -51,7 +51,7 @@ def a_generation_across_an_update(bench: Bench) -> None:
     request.result(60.0)
 
 
-@scenarios.add("VER-59", relation=NOT_RUN, versions=">=0.5.22")
+@scenarios.add("VER-59", relation=VALIDATED, versions=">=0.5.22")
 def a_refused_flush(bench: Bench) -> None:
     """Frozen in place, updated under another version with a flush, which is refused; then looked at, and continued."""
     e = bench.e0
