@@ -55,6 +55,9 @@ def run(
     hang_timeout: Annotated[
         float, typer.Option(help="Real seconds after which a client that does not come back is hung; 0: never.")
     ] = HANG_TIMEOUT_S,
+    death: Annotated[
+        str, typer.Option(help="What an engine's death is to a client in its process: raise, or process (SIGKILL).")
+    ] = "raise",
     lane_option: Annotated[list[str] | None, typer.Option(help="An option of the lane, as time_scale=0.02.")] = None,
     sut_option: Annotated[
         list[str] | None, typer.Option(help="An option of the system under test, as checkout=FOLDER.")
@@ -85,6 +88,7 @@ def run(
         allow_inconclusive=tuple(allow_inconclusive or ()),
         plant=plant,
         hang_timeout=hang_timeout,
+        death=death,
         lane_options=tuple(lane_option or ()),
         sut_options=tuple(sut_option or ()),
     )

@@ -22,11 +22,13 @@ from harness.interrupts import came
 from harness.lanes.loader import load_lane
 from harness.leaving import LEAVE, LINGER_S, leave_in_time
 from harness.outputs import HistoryFolder
+from harness.rules import Verdict
 from harness.runner import Runner, imported, outlived
 from harness.settings import Settings
 from harness.streams import prepare_streams
+from harness.suites import load_book
 from harness.sut.loader import is_ours
-from harness.units import Unit, UnitReport
+from harness.units import Finding, Unit, UnitReport, invariants_judged, judged
 from harness.vigil import Vigil
 from harness.words import told
 
@@ -43,8 +45,13 @@ Call = tuple[Callable[[Any], Any], Any]
 """A function of this module, and its argument."""
 
 
-def any_apart(suts: Sequence[str]) -> bool:
-    """Whether one of these clients is not ours: the process that decides the exit code never imports it."""
+def any_apart(settings: Settings) -> bool:
+    """Whether no client may live in this process, which decides the exit code: it is not ours, or is to be killed."""
+    return settings.death == "process" or any_foreign(settings.suts)
+
+
+def any_foreign(suts: Sequence[str]) -> bool:
+    """Whether one of these clients is not ours."""
     return APART and not all(is_ours(name) for name in suts)
 
 
@@ -57,7 +64,7 @@ def execute(
     """
     if folder is not None:
         workers = 1
-    if not any_apart(settings.suts) and (workers <= 1 or len(units) <= 1):
+    if not any_apart(settings) and (workers <= 1 or len(units) <= 1):
         yield from _here(settings, units, folder)
         return
     crew = Crew(settings, max(1, min(workers, len(units))), folder)
@@ -77,7 +84,7 @@ class Crew:
         self._settings, self._folder, self._most = settings, folder, workers
         self._workers: list[_Worker] = []
         self._vigil = Vigil(self._context, workers)
-        self._unchecked = () if not any_apart(settings.suts) else settings.suts
+        self._unchecked = () if not any_foreign(settings.suts) else settings.suts
         self._whole = True
 
     def check(self) -> None:
@@ -122,12 +129,10 @@ class Crew:
                 if interrupts:
                     raise KeyboardInterrupt
                 for worker in busy:
-                    if worker.said():
+                    if worker.said() or (worker.process.exitcode is not None):
                         result = self._answer(worker)
                         if result is not None:
                             yield result
-                    elif worker.process.exitcode is not None and not worker.said():
-                        raise HarnessError(self._why(worker))
                 late = self._vigil.late()
                 if late:
                     raise HarnessError(f"{late} does not come back, and nothing interrupts it")
@@ -143,9 +148,9 @@ class Crew:
             if waiting and not worker.busy:
                 self._give(worker, waiting.popleft())
         while waiting and len(self._workers) < self._most:
-            given = (self._settings, self._vigil, len(self._workers), self._folder)
+            place = next(n for n in range(self._most) if n not in [worker.place for worker in self._workers])
             with _workers_undisturbed():
-                self._workers.append(_Worker(self._context, given))
+                self._workers.append(_Worker(self._context, self._settings, self._vigil, place, self._folder))
             self._give(self._workers[-1], waiting.popleft())
 
     def _give(self, worker: _Worker, call: Call) -> None:
@@ -158,10 +163,27 @@ class Crew:
         try:
             raised, what = worker.answer()
         except (EOFError, OSError):
-            raise HarnessError(self._why(worker)) from None
+            return self._fallen(worker)
         if raised:
             raise what
         return what
+
+    def _fallen(self, worker: _Worker) -> UnitReport:
+        """Of a worker that its engine took with it; any other that ended is a HarnessError."""
+        why = self._why(worker)
+        assert worker.call is not None
+        unit = worker.call[1]
+        fell = self._settings.death == "process" and worker.process.exitcode == -signal.SIGKILL
+        if not fell or not isinstance(unit, Unit) or not self._vigil.said(worker.place):
+            raise HarnessError(why)
+        self._workers.remove(worker)
+        worker.dismiss()
+        book = load_book()
+        scenario = book.scenarios[unit.scenario]
+        rules = judged(self._settings, book, scenario, unit.version)
+        rules += invariants_judged(self._settings, book, scenario)
+        findings = {rule.id: Finding(Verdict("inconclusive", actual=why)) for rule in rules}
+        return UnitReport(unit, findings, runs=1, fell=why)
 
     def _why(self, worker: _Worker) -> str:
         worker.process.join(REAP_S)
@@ -171,18 +193,25 @@ class Crew:
 class _Worker:
     """One process, and our end of the pipe to it."""
 
-    def __init__(self, context: Any, given: tuple[Any, ...]) -> None:
+    def __init__(
+        self, context: Any, settings: Settings, vigil: Vigil, place: int, folder: HistoryFolder | None
+    ) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, *given))
-        self.busy = False
+        self.process = context.Process(target=_work, args=(theirs, settings, vigil, place, folder))
+        self.place = place
+        self.call: Call | None = None
         try:
             self.process.start()
         finally:
             theirs.close()
 
     def give(self, call: Call) -> None:
-        self.busy = True
+        self.call = call
         self.pipe.send(call)
+
+    @property
+    def busy(self) -> bool:
+        return self.call is not None
 
     def said(self) -> bool:
         with suppress(OSError):  # reset: it is dead, and reading says so
@@ -192,7 +221,7 @@ class _Worker:
     def answer(self) -> tuple[bool, Any]:
         """(whether it was raised, what was given or raised)."""
         found: tuple[bool, Any] = self.pipe.recv()
-        self.busy = False
+        self.call = None
         return found
 
     def dismiss(self) -> None:

@@ -43,6 +43,7 @@ class Session:
             fault=get("--fault", ""),
             plant=get("--plant", ""),
             hang_timeout=_number("--hang-timeout", get("--hang-timeout", HANG_TIMEOUT_S), float),
+            death=get("--death", "raise"),
             lane_options=tuple(get("--lane-option", ())),
             sut_options=tuple(get("--sut-option", ())),
         )
@@ -54,7 +55,7 @@ class Session:
         self._runner: Runner | None = None
         self._groups = _groups(self.book)
         self._crew: Crew | None = None
-        if any_apart(self.settings.suts):
+        if any_apart(self.settings):
             self._crew = Crew(self.settings)
             try:
                 self._crew.check()
@@ -85,6 +86,8 @@ class Session:
 
     def fired(self) -> set[str]:
         """The faults of the run that met a call, as text."""
+        if any(report.fell for report in self._reports.values()):  # what had met a call there is not known
+            return {str(fault) for fault in self.settings.faults}
         return {fault for report in self._reports.values() for fault in report.fired}
 
     def unmet(self, fired: set[str]) -> str:

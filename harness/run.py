@@ -12,7 +12,7 @@ from harness.faults import parse_faults
 from harness.lanes.info import LaneInfo, info_of
 from harness.lanes.loader import load_lane
 from harness.outputs import HistoryFolder, Outputs
-from harness.pool import any_apart, execute
+from harness.pool import any_foreign, execute
 from harness.progress import progress
 from harness.report.run import Run
 from harness.results import EXIT, exit_code, results_of, wanted
@@ -20,6 +20,7 @@ from harness.runner import imported
 from harness.settings import (
     HANG_TIMEOUT_S,
     Settings,
+    death_of,
     exploration_of,
     hang_timeout_of,
     named,
@@ -53,6 +54,7 @@ def settings_from(
     allow_inconclusive: tuple[str, ...] = (),
     plant: str = "",
     hang_timeout: float = HANG_TIMEOUT_S,
+    death: str = "raise",
     lane_options: tuple[str, ...] = (),
     sut_options: tuple[str, ...] = (),
 ) -> tuple[Settings, LaneInfo]:
@@ -69,7 +71,7 @@ def settings_from(
     if not suts:
         raise UsageError("--sut names no system under test; see refitcheck doctor")
     limit = hang_timeout_of(hang_timeout)
-    if not any_apart(suts):  # else a worker does
+    if not any_foreign(suts):  # else a worker does
         for name in suts:
             imported(name, limit)
     check_tp(tp)
@@ -88,6 +90,7 @@ def settings_from(
         fatal_sample=fatal_sample,
         plant=plant,
         hang_timeout=limit,
+        death=death_of(death, lane, info.where),
         allow_inconclusive=allow_inconclusive,
         lane_options=options,
         sut_options=dict(_option(text, "--sut-option") for text in sut_options),
@@ -167,7 +170,8 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     reports.sort(key=lambda report: order[report.unit])
     results = results_of(settings, book, info, reports)
     fired = {fault for report in reports for fault in report.fired}
-    never = [str(fault) for fault in settings.faults if str(fault) not in fired]
+    fell = any(report.fell for report in reports)  # what had met a call there is not known
+    never = [str(fault) for fault in settings.faults if str(fault) not in fired and not fell]
     code = exit_code(settings, results) or (EXIT["inconclusive"] if never else 0)
     done = Run(settings, info, results, reports, time.perf_counter() - clock, code, started)
     written, unwritten = outputs.write(done)

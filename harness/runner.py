@@ -28,7 +28,7 @@ from harness.suites import Book, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
-from harness.watchdog import Hung, watched
+from harness.watchdog import VIGIL, Hung, watched
 from harness.words import cut
 
 KEPT = 4
@@ -102,12 +102,16 @@ class Runner:
         if expect is not None:
             expect(scenario.needs)
         self.lane.begin(gate, self.settings.seed)
+        if self.settings.death == "process" and sut:
+            self.lane.on_death = fall  # type: ignore[attr-defined]  # a lane whose engines live in this process has it
         try:
             scenario.run(bench)
             bench.close_sut()
         except Hung:  # it stands in the history, which is judged as far as it goes
             pass
         finally:
+            if self.settings.death == "process" and sut:
+                self.lane.on_death = None  # type: ignore[attr-defined]
             others = self.lane.finish()
         return History.from_records(trace.records, *others)
 
@@ -210,6 +214,15 @@ class Runner:
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
         full = self.settings.exploration == "full" and self.lane.clock == "virtual"
         return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
+
+
+def fall(engine: str, cause: str) -> None:
+    """The engine was part of the client's process: SIGKILL for all of it, as SGLang does; its parent is told why."""
+    from fakes.fronts.caller import kill_this_process_tree
+
+    for vigil in VIGIL:
+        vigil.last_words(f"engine {engine} died of {cause}, and with it the client's process (--death process)")
+    kill_this_process_tree()
 
 
 def imported(name: str, limit: float) -> None:

@@ -16,6 +16,7 @@ DEFAULT_SEED = 20261130
 DEFAULT_VERSION = "0.5.23"
 HANG_TIMEOUT_S = 60.0
 Exploration = Literal["off", "sample", "full"]
+Death = Literal["raise", "process"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Settings:
     means the lane's own default. `faults` are planted in the client's calls. `fatal_sample` None runs all scenarios
     that kill an engine, N keeps N of them, picked by the seed. `plant` is the id of a planted defect. `side` None runs
     the scenarios of both sides. `hang_timeout` are the real seconds that a client may take where time is virtual, and
-    beyond its deadline elsewhere; 0 is no limit. `sut_options` reach the adapter in `Fleet.options`.
+    beyond its deadline elsewhere; 0 is no limit. `death` "process": an engine in the client's process takes it along.
+    `sut_options` reach the adapter in `Fleet.options`.
     """
 
     lane: str = "fake"
@@ -44,6 +46,7 @@ class Settings:
     allow_inconclusive: tuple[str, ...] = ()
     side: Side | None = None
     hang_timeout: float = HANG_TIMEOUT_S
+    death: Death = "raise"
     lane_options: Mapping[str, Any] = field(default_factory=dict)
     sut_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -79,6 +82,8 @@ class Settings:
             parts.append(f"--fault '{faults_text(s['faults'])}'")
         if s["hang_timeout"] != HANG_TIMEOUT_S:
             parts.append(f"--hang-timeout {s['hang_timeout']:g}")
+        if s["death"] != "raise":
+            parts.append(f"--death {s['death']}")
         if s["plant"]:
             parts.append(f"--plant {s['plant']}")
         return " ".join(parts)
@@ -111,6 +116,14 @@ def split_engines(text: str, known: tuple[str, ...], kind: str) -> tuple[str, ..
 def policy_of(text: str) -> Policy:
     """UsageError unless it is one of the three policies."""
     return cast(Policy, _one_of("policy", text, get_args(Policy)))
+
+
+def death_of(text: str, lane: str, where: str) -> Death:
+    """UsageError unless it is raise or process; the latter is for engines that live in the client's process."""
+    death = cast(Death, _one_of("death", text, get_args(Death)))
+    if death == "process" and where != "in process":
+        raise UsageError(f"--death process: the engines of lane {lane} are no part of the client's process")
+    return death
 
 
 def exploration_of(text: str, clock: Clock = "virtual") -> Exploration:

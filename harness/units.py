@@ -55,7 +55,7 @@ class UnitReport:
 
     `error` is one line when the harness broke, `trace` the traceback; `fired` the faults that met a call, as text;
     `raised` what the first refit raised in a scenario without any fault; `hung` where the client was when it did not
-    come back; `policy` what the adapter declares.
+    come back; `fell` why the client's process ended with its engine; `policy` what the adapter declares.
     """
 
     unit: Unit
@@ -64,6 +64,7 @@ class UnitReport:
     runs: int = 0
     fired: set[str] = field(default_factory=set)
     raised: str = ""
+    fell: str = ""
     hung: str = ""
     policy: str = ""
     seconds: float = 0.0

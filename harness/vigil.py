@@ -35,6 +35,7 @@ class Vigil:
     def take(self, place: int) -> None:
         """From now on this process writes there."""
         self._mine = place
+        self._until[place], self._at[place].value, self._last[place].value = 0.0, b"", b""
         self._pids[place] = os.getpid()
 
     def begin(self, scenario: str) -> None:
@@ -67,6 +68,10 @@ class Vigil:
         """What a client is at that was to be over by now; "" where none is late."""
         now = monotonic()
         return next((self._text(self._at, n) for n, end in enumerate(self._until) if end and end < now), "")
+
+    def said(self, place: int) -> str:
+        """The last words of the worker that has this place; "" for none."""
+        return self._text(self._last, place)
 
     def told_of(self, pid: int, exit_code: int | None) -> str:
         """Why the worker `pid` may have ended, in one line."""

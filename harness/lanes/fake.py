@@ -16,6 +16,7 @@ from harness.passage import GatedEngine, Request
 if TYPE_CHECKING:
     import numpy as np
 
+    from fakes.engine.protocol import Die
     from fakes.transport.groups import WorldGroups
     from fakes.world import Ticket, World
 
@@ -57,6 +58,8 @@ class FakeLane:
         self._world: World | None = None
         self._gate: FaultGate | None = None
         self._kits: list[Any] = []
+        self.on_death: Callable[[str, str], None] | None = None
+        """Told of each engine that dies and of what, at that moment."""
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -168,6 +171,11 @@ class FakeEngine(GatedEngine):
             model_config(self.spec.shape, self.spec.tied, self.spec.dtype),
         )
         self.incarnation = engine.incarnation
+        engine.shell.on_die = self._died
+
+    def _died(self, died: Die) -> None:
+        if self._lane.on_death is not None:
+            self._lane.on_death(self.name, f"{died.error.type}: {died.error.message}")
 
     @property
     def alive(self) -> bool:

@@ -42,6 +42,7 @@ def as_data(run: Run) -> dict[str, Any]:
             "fatal_sample": s.fatal_sample,
             "plant": s.plant,
             "hang_timeout": s.hang_timeout,
+            "death": s.death,
             "allow_inconclusive": list(s.allow_inconclusive),
             "lane_options": dict(s.lane_options),
         },

@@ -45,6 +45,8 @@ def header(settings: Settings, lane: LaneInfo) -> str:
         parts.append(f"fatal sample {settings.fatal_sample}")
     if settings.hang_timeout != HANG_TIMEOUT_S:
         parts.append(f"hang timeout {settings.hang_timeout:g} s")
+    if settings.death != "raise":
+        parts.append(f"death {settings.death}")
     if settings.plant:
         parts.append(f"plant {settings.plant}")
     return "   ".join(parts)
@@ -123,6 +125,7 @@ def summary(run: Run, files: Sequence[str] = (), width: int = 100) -> str:
     parts.append(f"unsupported {counts['unsupported']}")
     lines.append("  " + "   ".join(parts))
     lines += [line for remark in policies(run.settings, run.reports) for line in _wrapped(remark, width, "    ")]
+    lines += [line for remark in _fallen(run.reports) for line in _wrapped(remark, width, "    ")]
     for reason, rules in _reasons(run):
         lines += _wrapped(f"{reason}: {' '.join(rules)}", width, "    ")
     lines.append("  " + "   ".join([f"{run.seconds:.0f} s", *files]))
@@ -134,6 +137,13 @@ def policies(settings: Settings, reports: Iterable[UnitReport]) -> Iterable[str]
     declared = {(r.unit.sut, r.policy) for r in reports if r.policy and r.policy != settings.policy}
     for sut, policy in sorted(declared):
         yield f"policy {settings.policy} is judged, as --policy says; {sut} declares {policy} (Caps.policy)"
+
+
+def _fallen(reports: Iterable[UnitReport]) -> Iterable[str]:
+    fell = [report for report in reports if report.fell]
+    if fell:
+        scenarios = " ".join(dict.fromkeys(report.unit.scenario for report in fell))
+        yield f"engines took their client's process with them, and nothing after that was judged: {scenarios}"
 
 
 def _recorded(run: Run) -> str:

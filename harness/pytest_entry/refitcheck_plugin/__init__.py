@@ -31,6 +31,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--fault", {"default": None, "help": "faults in the client's calls, as e0:flush_cache#1:before:drop"}),
     ("--plant", {"default": None, "help": "plant this defect first"}),
     ("--hang-timeout", {"default": None, "help": "real seconds after which a client that does not come back is hung"}),
+    ("--death", {"default": None, "help": "an engine's death to a client in its process: raise, or process (SIGKILL)"}),
     ("--lane-option", {"action": "append", "default": None, "help": "an option of the lane, as time_scale=0.02"}),
     ("--sut-option", {"action": "append", "default": None, "help": "an option of the system under test"}),
 )
