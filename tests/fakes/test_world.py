@@ -126,6 +126,14 @@ def test_a_stream_gives_its_chunks_and_then_ends(world, engine):
     assert world.run_until(ticket).body == [{"i": 0}, {"i": 1}, {"i": 2}]
 
 
+def test_a_stream_that_breaks_off_is_dropped_by_an_engine_that_lives(world, engine):
+    ticket = world.submit(engine, "POST", "/breaks")
+    outcome = world.run_until(ticket)
+    assert (outcome.ending, outcome.elapsed_s, ticket.chunks) == ("dropped", 2.0, [{"i": 0}])
+    assert "incomplete chunked read" in outcome.error
+    assert engine.alive
+
+
 def test_who_watches_a_call_hears_its_end_when_it_happens(world, engine):
     heard = []
     ticket = world.submit(engine, "POST", "/in", {"s": 3.0})
