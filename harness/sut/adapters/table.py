@@ -90,6 +90,22 @@ _ROLL = (
     *("transfer_queue", "huggingface_hub", "opentelemetry.exporter", "opentelemetry.sdk", "opentelemetry.proto"),
 )
 
+_AREAL = (
+    *(
+        "torchdata",
+        "peft",
+        "orjson",
+        "tqdm",
+        "openai",
+        "colorlog",
+        "wandb",
+        "swanlab",
+        "tensorboardX",
+        "huggingface_hub",
+    ),
+    *("flask", "werkzeug", "lark", "numba", "einops", "aiofiles"),
+)
+
 _TABLE = (
     Framework(
         name="verl",
@@ -174,6 +190,17 @@ _TABLE = (
         bare=_below("roll", "", "distributed", "distributed.strategy", "distributed.executor", "distributed.scheduler")
         + _below("roll", "third_party"),
         stubs=(*_COMMON, *_ROLL),
+    ),
+    Framework(
+        name="areal",
+        package="areal",
+        driver="areal",
+        marker="areal/infra/remote_inf_engine.py",
+        install="pip install --no-deps areal==1.0.4 && pip install requests aiohttp",
+        transports=frozenset({"disk"}),
+        pause_mode="abort",
+        bare=_below("areal", "", "infra", "engine"),
+        stubs=(*_COMMON, *_AREAL),
     ),
 )
 

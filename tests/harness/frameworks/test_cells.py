@@ -133,6 +133,7 @@ def test_an_upgrade_that_breaks_says_what_is_missing():
         (WORKS, WORKS, "nothing breaks.", 0),
         (REFUSED, WORKS, "nothing breaks (on 0.5.23 it is refused and leaves the engine paused).", 0),
         (REFUSED, REFUSED, "it is refused and leaves the engine paused on both.", 0),
+        (WORKS, Cell("d", "0.5.23", "hangs"), "it breaks. On 0.5.20 it works, on 0.5.23 it hangs.", 1),
         (WORKS, dataclasses.replace(WORKS, rules={"SESS-1": "violated"}), "it works, but breaks SESS-1", 1),
         (
             Cell("d", "0.5.20", "error", why="broken"),
