@@ -129,7 +129,8 @@ def test_a_stream_gives_its_chunks_and_then_ends(world, engine):
 def test_a_stream_that_breaks_off_is_dropped_by_an_engine_that_lives(world, engine):
     ticket = world.submit(engine, "POST", "/breaks")
     outcome = world.run_until(ticket)
-    assert (outcome.ending, outcome.elapsed_s, ticket.chunks) == ("dropped", 2.0, [{"i": 0}])
+    assert (outcome.ending, ticket.chunks) == ("dropped", [{"i": 0}])
+    assert outcome.elapsed_s == pytest.approx(2.0, abs=0.01)
     assert "incomplete chunked read" in outcome.error
     assert engine.alive
 
