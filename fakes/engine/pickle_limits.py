@@ -12,6 +12,7 @@ import io
 import pickletools
 import zipfile
 from collections.abc import Callable
+from functools import partial
 
 from fakes.engine.tensors import PayloadError
 
@@ -201,16 +202,13 @@ def _dup(machine: _Machine, data: bytes, start: int, end: int) -> bool:
     return True
 
 
-def _tuple_of(count: int) -> Handler:
-    def handle(machine: _Machine, data: bytes, start: int, end: int) -> bool:
-        if not machine.has(count):
-            return False
-        parts = machine.stack[-count:]
-        del machine.stack[-count:]
-        machine.stack.append(_sum(parts))
-        return True
-
-    return handle
+def _tuple_of(count: int, machine: _Machine, data: bytes, start: int, end: int) -> bool:
+    if not machine.has(count):
+        return False
+    parts = machine.stack[-count:]
+    del machine.stack[-count:]
+    machine.stack.append(_sum(parts))
+    return True
 
 
 def _tuple(machine: _Machine, data: bytes, start: int, end: int) -> bool:
@@ -234,37 +232,29 @@ def _frozenset(machine: _Machine, data: bytes, start: int, end: int) -> bool:
     return True
 
 
-def _collect(keys: slice | None, onto: bool) -> Handler:
+def _collect(keys: slice | None, onto: bool, machine: _Machine, data: bytes, start: int, end: int) -> bool:
     """LIST, DICT and what adds many items. `keys` are the items that are hashed; `onto`: to an object below the
     mark."""
-
-    def handle(machine: _Machine, data: bytes, start: int, end: int) -> bool:
-        if not machine.marks:
-            return False
-        parts = machine.cut()
-        if keys is not None:
-            for part in parts[keys]:
-                machine.hash(part)
-        if onto:
-            return machine.has(1)
-        machine.stack.append(1)
-        return True
-
-    return handle
+    if not machine.marks:
+        return False
+    parts = machine.cut()
+    if keys is not None:
+        for part in parts[keys]:
+            machine.hash(part)
+    if onto:
+        return machine.has(1)
+    machine.stack.append(1)
+    return True
 
 
-def _take(count: int, made: int | None = None) -> Handler:
+def _take(count: int, made: int | None, machine: _Machine, data: bytes, start: int, end: int) -> bool:
     """Take `count` items off; push what was made of them."""
-
-    def handle(machine: _Machine, data: bytes, start: int, end: int) -> bool:
-        if not machine.has(count + (made is None)):
-            return False
-        del machine.stack[-count:]
-        if made is not None:
-            machine.stack.append(made)
-        return True
-
-    return handle
+    if not machine.has(count + (made is None)):
+        return False
+    del machine.stack[-count:]
+    if made is not None:
+        machine.stack.append(made)
+    return True
 
 
 def _setitem(machine: _Machine, data: bytes, start: int, end: int) -> bool:
@@ -325,24 +315,24 @@ _NAMED: dict[str, Handler] = {
     "POP": _pop,
     "POP_MARK": _pop_mark,
     "DUP": _dup,
-    "TUPLE1": _tuple_of(1),
-    "TUPLE2": _tuple_of(2),
-    "TUPLE3": _tuple_of(3),
+    "TUPLE1": partial(_tuple_of, 1),
+    "TUPLE2": partial(_tuple_of, 2),
+    "TUPLE3": partial(_tuple_of, 3),
     "TUPLE": _tuple,
     "FROZENSET": _frozenset,
-    "LIST": _collect(None, onto=False),
-    "DICT": _collect(_KEYS, onto=False),
-    "APPENDS": _collect(None, onto=True),
-    "SETITEMS": _collect(_KEYS, onto=True),
-    "ADDITEMS": _collect(_EVERY, onto=True),
-    "APPEND": _take(1),
-    "BUILD": _take(1),
+    "LIST": partial(_collect, None, False),
+    "DICT": partial(_collect, _KEYS, False),
+    "APPENDS": partial(_collect, None, True),
+    "SETITEMS": partial(_collect, _KEYS, True),
+    "ADDITEMS": partial(_collect, _EVERY, True),
+    "APPEND": partial(_take, 1, None),
+    "BUILD": partial(_take, 1, None),
     "SETITEM": _setitem,
-    "STACK_GLOBAL": _take(2, made=1),
-    "REDUCE": _take(2, made=_ENDLESS),
-    "NEWOBJ": _take(2, made=_ENDLESS),
-    "NEWOBJ_EX": _take(3, made=_ENDLESS),
-    "BINPERSID": _take(1, made=_ENDLESS),
+    "STACK_GLOBAL": partial(_take, 2, 1),
+    "REDUCE": partial(_take, 2, _ENDLESS),
+    "NEWOBJ": partial(_take, 2, _ENDLESS),
+    "NEWOBJ_EX": partial(_take, 3, _ENDLESS),
+    "BINPERSID": partial(_take, 1, _ENDLESS),
     "OBJ": _instance,
     "INST": _instance,
     "PUT": _put,

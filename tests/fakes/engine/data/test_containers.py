@@ -190,9 +190,9 @@ def test_how_large_a_key_may_be(kind: type) -> None:
     with pytest.raises(PayloadError):
         Budget(10_000).hash(kind(parts))
     Budget(10_000).hash("x" * 64 * (MAX_KEY - 1))
-    for parts in (["x"] * (MAX_KEY - 1), [("x",)] * (MAX_KEY - 1)):
+    for many in (("x",) * (MAX_KEY - 1), (("x",),) * (MAX_KEY - 1)):
         with pytest.raises(PayloadError):
-            Budget(10_000).hash(tuple(parts))
+            Budget(10_000).hash(many)
 
 
 def test_a_tensor_costs_its_rows() -> None:

@@ -23,7 +23,7 @@ def ran(*ops: str | tuple[str, int], stack: tuple[int, ...] = (), size: int = 10
     said = []
     for op in ops:
         name, width = op if isinstance(op, tuple) else (op, 0)
-        said.append(limits._NAMED.get(name, limits._push)(machine, b"", 0, width))
+        said.append(limits._NAMED.get(name, limits._push)(machine, b"", 100, 100 + width))
     return said, machine
 
 
@@ -176,7 +176,13 @@ def test_the_memo() -> None:
     assert machine.store(100)
     with pytest.raises(PayloadError) as error:
         machine.store(101)
-    assert error.value.message == "memo index 101 in a pickle that cannot fill it"
+    words = "memo index 101 in a pickle that cannot fill it"
+    assert (error.value.type, error.value.message) == ("MemoryError", words)
+
+
+def test_a_pop_takes_what_lies_above_the_last_mark_and_then_the_mark() -> None:
+    _, machine = ran("MARK", "NONE", "POP")
+    assert (machine.stack, machine.marks) == ([], [0])
 
 
 @pytest.mark.parametrize(
@@ -212,12 +218,14 @@ def test_an_index_that_is_no_number(text: bytes, shown: str) -> None:
         (b"cmodule\nname", 1),
         (b"c\n\n.", 4),
         (b"cmodule", 1),
+        (b"I5\ncmodule", 4),
         (b"I5\n.", 4),
         (b"I5", 1),
         (b"(imodule\nname\n.", 15),
         (b"U\x03abc.", 6),
         (b"U\x03ab", 4),
         (b"B\x09\0\0\0ab", 1),
+        (b"B\x02\0\0\0ab", 7),
         (b"X\x02\0\0\0ab.", 8),
         (b"X\x09\0\0\0ab", 7),
         (b"\x95\x00", 2),
@@ -260,6 +268,8 @@ def test_every_pickle_of_an_archive_is_read_and_nothing_else(monkeypatch: pytest
     check_torch_file(archive(data_pkl=b"N.", data_0=BOMB))
     with pytest.raises(PayloadError):
         check_torch_file(archive(first_pkl=b"N.", data_pkl=BOMB))
+    with pytest.raises(PayloadError):
+        check_torch_file(archive(first_pkl=BOMB, data_pkl=b"N."))
     monkeypatch.setattr(limits, "MAX_ARCHIVE", 10)
     check_torch_file(archive(data_pkl=b"N.", data_0=b"x" * 8))
     with pytest.raises(PayloadError) as error:
