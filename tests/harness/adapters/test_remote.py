@@ -27,7 +27,7 @@ def ready(tmp_path):
         path = written(folder) if text is None else written(folder, text)
         one = sut()
         made.append(one)
-        one.setup(fleet(checkout=path, told=str(tmp_path / "told"), **options))
+        one.setup(fleet(**{"checkout": path, "told": str(tmp_path / "told"), **options}))
         one.set_weights(STATE, "v1")
         return one
 
@@ -41,6 +41,14 @@ def test_every_rank_refits_with_the_state_and_the_options(ready, tmp_path):
     assert one.refit(60.0).version == "v1"
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     assert sorted(told) == [[rank, 2, "http://127.0.0.1:9", ["a", "b"], "v1"] for rank in (0, 1)]
+
+
+def test_its_seconds_are_the_lane_s(ready):
+    one = ready(
+        raising("import time\n    time.sleep(6000.0)\n    raise OSError(time.monotonic() > 0)"), time_scale=1e-6
+    )
+    with pytest.raises(Exception, match="True"):
+        one.refit(60.0)
 
 
 def test_what_it_raises_has_its_name_and_the_line_of_the_framework(ready):
@@ -82,9 +90,9 @@ def test_a_refit_that_asks_for_a_gpu_is_no_verdict(ready):
 
 
 def test_what_the_shim_lacks_is_no_verdict_even_when_the_framework_catches_it(ready, tmp_path):
-    caught = "try:\n        import sglang.srt.layers\n    except ImportError:\n        pass"
+    caught = "try:\n        import sglang.srt.models\n    except ImportError:\n        pass"
     one = ready(raising(caught))
-    with pytest.raises(HarnessError, match=r"sglang\.srt\.layers, which the sglang shim lacks"):
+    with pytest.raises(HarnessError, match=r"toyframe asks for sglang\.srt\.models, which the sglang shim lacks"):
         one.refit(60.0)
     top = "try:\n    import sglang.srt.models\nexcept ImportError:\n    pass\n"
     folder = tmp_path / "top"
