@@ -104,12 +104,18 @@ def list_(
     provenance: Annotated[
         bool, typer.Option("--provenance", help="Which rules are validated on a real SGLang, fake only, or not yet.")
     ] = False,
+    validated_before: Annotated[
+        str, typer.Option(metavar="DAYS", help="Validations that are older than so many days, as 30d.")
+    ] = "",
 ) -> int:
     """The rules, each with its scenarios, the mutants that it kills and the planted defects that it catches."""
-    from harness import listing
+    from harness import listing, validated
 
-    if rules + scenarios + provenance > 1:
-        raise UsageError("list takes one of --rules, --scenarios and --provenance")
+    if rules + scenarios + provenance + bool(validated_before) > 1:
+        raise UsageError("list takes one of --rules, --scenarios, --provenance and --validated-before")
+    if validated_before:
+        validated.print_before(validated_before)
+        return 0
     chosen = listing.print_scenarios if scenarios else listing.print_provenance if provenance else listing.print_rules
     chosen()
     return 0

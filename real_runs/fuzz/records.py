@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -80,6 +79,8 @@ def read(where: Path) -> list[Validation]:
     return found
 
 
-def older_than(records: Sequence[Validation], days: int, now: date) -> list[Validation]:
-    """Those that were made more than `days` days before `now`."""
-    return [record for record in records if (now - date.fromisoformat(record.date)).days > days]
+def dated() -> list[tuple[str, str]]:
+    """What `refitcheck list --validated-before` lists of this checkout: (what, ISO date)."""
+    return [
+        (f"diff {record.kind}, fake {record.profile}, {record.steps} steps", record.date) for record in read(folder())
+    ]

@@ -1,6 +1,3 @@
-from datetime import date
-
-import msgspec
 import pytest
 
 from fakes.engine.profiles import profile
@@ -26,10 +23,10 @@ def test_a_file_that_is_no_record_is_told_in_one_line(tmp_path):
         records.read(tmp_path)
 
 
-def test_old_records_are_found_by_their_date():
-    younger = msgspec.structs.replace(GREEN, date="2026-12-20", profile="0.5.22")
-    assert records.older_than([GREEN, younger], 30, date(2027, 1, 1)) == [GREEN]
-    assert records.older_than([GREEN, younger], 30, date(2026, 12, 30)) == []
+def test_records_are_listed_with_their_dates(tmp_path, monkeypatch):
+    records.write(GREEN, tmp_path)
+    monkeypatch.setattr(records, "folder", lambda: tmp_path)
+    assert records.dated() == [("diff oracle, fake 0.5.23, 100000 steps", "2026-11-30")]
 
 
 def test_the_hash_of_the_sources_is_stable_and_short():
