@@ -132,12 +132,9 @@ def test_a_call_that_its_client_gives_up_is_recorded_before_the_refit_ends(stage
     assert bench.sut  # set up: the door is open
     bench.sut.trainer.call_s = 2.0
     loop = bench.lane.doors._proxy._loop
-
-    def give_up(url: str) -> None:
-        loop.call_soon_threadsafe(loop.call_later, 1.0, time.sleep, 2.0)  # it learns late that its client is gone
-        bench.sut.trainer.post(url, "continue_generation", {})
-
-    bench.sut.trainer._continue = give_up
+    bench.sut.trainer._continue = lambda url: bench.sut.trainer.post(url, "continue_generation", {})
+    # It learns late that its client is gone.
+    bench.when(bench.e0, "continue_generation", 1, lambda: loop.call_later(0.5, time.sleep, 2.0))
     assert isinstance(bench.refit(1).error, httpx.ReadTimeout)
     history = finish()
     (refit,) = history.refits()
