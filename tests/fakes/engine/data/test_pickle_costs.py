@@ -229,11 +229,21 @@ def test_an_index_that_is_no_number(text: bytes, shown: str) -> None:
         (b"X\x02\0\0\0ab.", 8),
         (b"X\x09\0\0\0ab", 7),
         (b"\x95\x00", 2),
+        (b"Nq\x02h\x02.", 6),
+        (b"Nr\x02\0\0\0j\x02\0\0\0.", 12),
+        (b"Nq\x02h\x01.", 5),
+        (b"Nq\x01j\x02\0\0\0.", 8),
     ],
 )
 def test_how_far_is_read(data: bytes, end: int) -> None:
     """Up to STOP, to an unknown opcode, to where the unpickler raises; what is cut off is not shown to it."""
     assert check_limits(data) == end
+
+
+@pytest.mark.parametrize(("data", "index"), [(b"Nq\x09.", 9), (b"Nr\x01\x01\0\0.", 257), (b"Np12\n.", 12)])
+def test_a_memo_index_is_read_whole(data: bytes, index: int) -> None:
+    with pytest.raises(PayloadError, match=f"memo index {index} in"):
+        check_limits(data)
 
 
 def test_what_pickle_writes_is_read_to_its_end() -> None:

@@ -10,7 +10,17 @@ import pytest
 from fakes.engine import standins
 from fakes.engine.allowlist import EXACT200, EXACT202, LOAD_FROM_BYTES, PREFIX30, PREFIX33
 from fakes.engine.standins import MAX_HANDLE, Table
-from fakes.engine.tensors import CudaHandle, Dtype, PayloadError, Size, Storage, Tensor, TypedStorage, dtype_named
+from fakes.engine.tensors import (
+    CudaHandle,
+    Dtype,
+    PayloadError,
+    Sealed,
+    Size,
+    Storage,
+    Tensor,
+    TypedStorage,
+    dtype_named,
+)
 
 OLD, NEW = "sglang.srt.model_executor.model_runner", PREFIX33.local_tensor_module
 BUCKET = "sglang.srt.weight_sync.tensor_bucket"
@@ -68,7 +78,7 @@ def test_globals_resolve_once_to_what_they_stand_for() -> None:
     assert made.find(NEW, "LocalSerializedTensor") is standins.LocalSerializedTensor
     inert = made.find("transformers.models", "Anything")
     assert made.find("transformers.models", "Anything") is inert
-    assert (inert.__name__, inert.__module__, isinstance(inert, standins.Sealed)) == (
+    assert (inert.__name__, inert.__module__, isinstance(inert, Sealed)) == (
         "Anything",
         "transformers.models",
         True,
@@ -231,6 +241,8 @@ def test_what_torch_saved(name: str | None) -> None:
     bomb = b"}" + b"X\xd0\xfb\0\0" + b"k" * 64464 + b"N" + b"s."
     assert said(lambda: load(bomb)).startswith("MemoryError")
     assert len(files.asked) == 1, "what is refused is not read"
+    made.budget.left = 0
+    assert said(lambda: load(bomb)) == "MemoryError: the pickle builds more than a payload may hold", "paid for first"
 
 
 def cuda(made: Table, **more: Any) -> Tensor:
@@ -259,3 +271,11 @@ def test_a_tensor_of_nothing_has_no_handle_to_open(nothing: dict[str, Any]) -> N
     files = Files()
     assert said(lambda: cuda(table(resolver=files), **nothing)).startswith("RuntimeError: setStorage")
     assert files.asked == []
+
+
+@pytest.mark.parametrize("allow", [PREFIX30, PREFIX33])
+def test_the_old_lists_deny_a_few_names_of_the_modules_that_they_admit(allow: Any) -> None:
+    """utils/common.py:2797@0.5.17: DENY_CLASSES before ALLOWED_MODULE_PREFIXES."""
+    for module, name in (("builtins", "eval"), ("builtins", "exec"), ("types", "CodeType"), ("types", "FunctionType")):
+        assert not allow.admits(module, name)
+        assert allow.admits(module, "Other")
