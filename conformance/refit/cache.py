@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from conformance.engine.steps import BUCKET
-from conformance.refit.steps import NOT_RUN, ask, prepare, question
+from conformance.refit.steps import VALIDATED, ask, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/cache", side="refit")
 
 
-@scenarios.add("CACHE-4", "VERIF-1", relation=NOT_RUN)
+@scenarios.add("CACHE-4", "VERIF-1", relation=VALIDATED)
 def a_warm_prompt(bench: Bench) -> None:
     """Warmed before each refit, asked after it."""
     (e,) = prepare(bench, 1, "warm-1", "warm-2")
@@ -21,7 +21,7 @@ def a_warm_prompt(bench: Bench) -> None:
         question(bench, [e], "warm-1", "warm-2", f"fresh-{number}")
 
 
-@scenarios.add("PAUSE-3", "PAUSE-5", "CACHE-3", "VER-1", relation=NOT_RUN)
+@scenarios.add("PAUSE-3", "PAUSE-5", "CACHE-3", "VER-1", relation=VALIDATED)
 def requests_that_run(bench: Bench) -> None:
     """Three requests are under way when the refit begins, and one arrives during it."""
     (e,) = prepare(bench, 1)
@@ -49,7 +49,7 @@ def right_after_an_answer(bench: Bench) -> None:
     question(bench, [e], "fresh-1")
 
 
-@scenarios.add("PART-71", "PAUSE-3", "VERIF-1", relation=NOT_RUN)
+@scenarios.add("PART-71", "PAUSE-3", "VERIF-1", relation=VALIDATED)
 def requests_that_arrive(bench: Bench) -> None:
     """Some before the refit, some with its first bucket, some with its second, which takes two seconds."""
     labels = [f"meanwhile-{n}" for n in range(12)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.engine.groups import INIT, UPDATE
 from conformance.refit.envelope import ALWAYS, refit_twice
-from conformance.refit.steps import NOT_RUN, prepare, question, restart_dead
+from conformance.refit.steps import VALIDATED, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -16,7 +16,7 @@ MINE = ("COLL-1", "COLL-3", "COLL-8", "COLL-13", "COLL-14")
 OVER_A_GROUP = (*(rule for rule in ALWAYS if rule not in BY_PAYLOAD), *MINE)
 
 
-@scenarios.add(*OVER_A_GROUP, "COLL-2", "COLL-6", "COLL-7", relation=NOT_RUN, explore=True)
+@scenarios.add(*OVER_A_GROUP, "COLL-2", "COLL-6", "COLL-7", relation=VALIDATED, explore=True)
 def two_refits_over_a_group(bench: Bench) -> None:
     """One engine."""
     bench.transport = "distributed"
@@ -50,7 +50,7 @@ def the_layout_changes(bench: Bench) -> None:
             handles[number - 1].restart()
 
 
-@scenarios.add("COLL-2", "COLL-1", relation=NOT_RUN)
+@scenarios.add("COLL-2", "COLL-1", relation=VALIDATED)
 def the_trainer_is_replaced(bench: Bench) -> None:
     """It dies without a farewell; its engine is still in the old group when the next trainer comes."""
     bench.transport = "distributed"
@@ -62,7 +62,7 @@ def the_trainer_is_replaced(bench: Bench) -> None:
     question(bench, handles, "fresh-2")
 
 
-@scenarios.add("COLL-7", relation=NOT_RUN)
+@scenarios.add("COLL-7", relation=VALIDATED)
 def an_engine_never_comes(bench: Bench) -> None:
     """To the group, and then to a broadcast."""
     bench.transport = "distributed"
@@ -77,7 +77,7 @@ def an_engine_never_comes(bench: Bench) -> None:
     question(bench, handles, "fresh-2")
 
 
-@scenarios.add("COLL-5", relation=NOT_RUN)
+@scenarios.add("COLL-5", relation=VALIDATED)
 def a_rank_that_broadcasts_nothing(bench: Bench) -> None:
     """Three trainer ranks; one of them is the source."""
     bench.transport = "distributed"
@@ -89,7 +89,7 @@ def a_rank_that_broadcasts_nothing(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
-@scenarios.add("COLL-10", "COLL-1", relation=NOT_RUN)
+@scenarios.add("COLL-10", "COLL-1", relation=VALIDATED)
 def strided_views(bench: Bench) -> None:
     """The export gives views of transposed memory."""
     _strided(bench)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.engine.disk import UPDATE
 from conformance.refit.envelope import ALWAYS, refit_twice
-from conformance.refit.steps import NOT_RUN, prepare, question
+from conformance.refit.steps import VALIDATED, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -18,7 +18,7 @@ NOT_OF_A_FILE = (
 FROM_DISK = tuple(rule for rule in ALWAYS if rule not in NOT_OF_A_FILE)
 
 
-@scenarios.add(*FROM_DISK, "DISK-1", "DISK-2", "DISK-3", "DISK-4", relation=NOT_RUN, explore=True)
+@scenarios.add(*FROM_DISK, "DISK-1", "DISK-2", "DISK-3", "DISK-4", relation=VALIDATED, explore=True)
 def two_refits_from_disk(bench: Bench) -> None:
     """One engine."""
     bench.transport = "disk"

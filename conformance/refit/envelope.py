@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.refit.steps import NOT_RUN, ask, give_memory, prepare, question, restart_dead
+from conformance.refit.steps import VALIDATED, ask, give_memory, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -32,7 +32,7 @@ def refit_twice(bench: Bench, engines: int, *, away: bool = False) -> None:
         request.result(5.0)
 
 
-@scenarios.add(*ALWAYS, relation=NOT_RUN, explore=True)
+@scenarios.add(*ALWAYS, relation=VALIDATED, explore=True)
 def two_refits(bench: Bench) -> None:
     """One engine."""
     refit_twice(bench, 1)
@@ -55,7 +55,7 @@ def two_refits_from_released_memory(bench: Bench) -> None:
     refit_twice(bench, 1, away=True)
 
 
-@scenarios.add("VER-3", relation=NOT_RUN)
+@scenarios.add("VER-3", relation=VALIDATED)
 def rollouts(bench: Bench) -> None:
     """The client's own generations: before and after a refit, after one that failed with nothing sent, and at last."""
     prepare(bench, 1, "rollout")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.refit.steps import fleet, prepare, question
+from conformance.refit.steps import VALIDATED, fleet, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -31,7 +31,7 @@ def gpus_in_another_order(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
-@scenarios.add("RANK-4", relation="not yet: the real lane has not run it", min_tp=2)
+@scenarios.add("RANK-4", relation=VALIDATED, min_tp=2)
 def a_rank_without_an_engine(bench: Bench) -> None:
     """It holds a shard all the same, and takes every step."""
     bench.spare_ranks = 1

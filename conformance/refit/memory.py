@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from conformance.engine.steps import BUCKET
-from conformance.refit.steps import NOT_RUN, give_memory, prepare, question, restart_dead
+from conformance.refit.steps import VALIDATED, give_memory, prepare, question, restart_dead
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/memory", side="refit")
 
 
-@scenarios.add("MEM-1", "MEM-2", "MEM-3", "PAUSE-6", "VERIF-1", relation=NOT_RUN)
+@scenarios.add("MEM-1", "MEM-2", "MEM-3", "PAUSE-6", "VERIF-1", relation=VALIDATED)
 def release_and_refit(bench: Bench) -> None:
     """Two whole cycles."""
     handles = prepare(bench, 1)
@@ -20,7 +20,7 @@ def release_and_refit(bench: Bench) -> None:
         question(bench, handles, f"fresh-{number}")
 
 
-@scenarios.add("MEM-71", "MEM-1", "ERR-1", relation=NOT_RUN)
+@scenarios.add("MEM-71", "MEM-1", "ERR-1", relation=VALIDATED)
 def the_onload_fails(bench: Bench) -> None:
     """Weights are not given memory again; after that failure comes a good refit."""
     handles = prepare(bench, 1)
@@ -43,7 +43,7 @@ def the_onload_fails_on_one_of_two(bench: Bench) -> None:
     question(bench, handles, "fresh-1")
 
 
-@scenarios.add("MEM-71", "MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=NOT_RUN)
+@scenarios.add("MEM-71", "MEM-1", "MEM-2", "PAUSE-6", "PART-1", relation=VALIDATED)
 def a_refit_fails_on_released_memory(bench: Bench) -> None:
     """The second bucket fails; the next refit brings everything back."""
     handles = prepare(bench, 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from conformance.refit.steps import NOT_RUN, fleet, prepare, question
+from conformance.refit.steps import VALIDATED, fleet, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -24,7 +24,7 @@ def wide(state: State) -> dict[str, np.ndarray]:
     return {name: np.asarray(tensor, dtype=np.float32) for name, tensor in state.items()}
 
 
-@scenarios.add("NAME-1", "NAME-3", "NAME-71", "VERIF-1", relation=NOT_RUN)
+@scenarios.add("NAME-1", "NAME-3", "NAME-71", "VERIF-1", relation=VALIDATED)
 def dtypes_and_orders(bench: Bench) -> None:
     """Norms in float32 among bfloat16; all in float32, twice the bytes; another order."""
     handles = prepare(bench, 1)
@@ -38,7 +38,7 @@ def dtypes_and_orders(bench: Bench) -> None:
     question(bench, handles, "fresh-3")
 
 
-@scenarios.add("NAME-2", "NAME-71", "ERR-1", "VERIF-1", relation=NOT_RUN)
+@scenarios.add("NAME-2", "NAME-71", "ERR-1", "VERIF-1", relation=VALIDATED)
 def nothing_and_less_than_all(bench: Bench) -> None:
     """A whole set; then an empty state and one that lacks a layer, which must fail; then a whole set again."""
     handles = prepare(bench, 1)
@@ -60,7 +60,7 @@ def _auxiliary(bench: Bench, shape: str, tied: bool) -> None:
         question(bench, [e], f"fresh-{number}")
 
 
-@scenarios.add("NAME-4", "NAME-71", relation=NOT_RUN)
+@scenarios.add("NAME-4", "NAME-71", relation=VALIDATED)
 def untied_llama(bench: Bench) -> None:
     """An output head of its own."""
     _auxiliary(bench, "llama", False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conformance.engine.steps import NOT_RUN, know
+from conformance.engine.steps import VALIDATED, know
 from harness.bench import CANARY_TOKENS, Bench, generation
 from harness.lanes.base import EngineHandle
 
-__all__ = ["NOT_RUN", "SEEDS", "ask", "fleet", "give_memory", "prepare", "question", "restart", "restart_dead"]
+__all__ = ["SEEDS", "VALIDATED", "ask", "fleet", "give_memory", "prepare", "question", "restart", "restart_dead"]
 
 SEEDS = (0, 1, 2, 3)  # 0 is what engines are launched with: no refit may bring it, or nobody could tell
 PATIENCE_S = 5.0  # for an answer from an engine that may be paused for good
