@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import re
 import signal
 import socket
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from harness.sut.adapters import wire
@@ -24,9 +25,8 @@ def serve(channel: socket.socket, driver: Any, given: dict[str, Any]) -> int:
     os.environ.update(given["environment"])
     _redirect(given["log"])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(STACK_SIGNAL, lambda number, frame: _write_stack(given["stack"], frame))
-    if given["scale"] != 1.0:
-        channel.setblocking(True)
+    stack = open(given["stack"], "w", encoding="utf-8")  # noqa: SIM115  # for as long as this process lives
+    faulthandler.register(STACK_SIGNAL, stack, all_threads=False)  # heard in C code too, as a broadcast's
     pace(given["scale"])
     held: Any = None
     with contextlib.suppress(wire.Ended):
@@ -68,9 +68,11 @@ def _redirect(log: str) -> None:
     os.close(out)
 
 
-def _write_stack(path: str, frame: FrameType | None) -> None:
-    """The framework's innermost line, for a harness that waits in vain."""
-    Path(path).write_text(innermost(traceback.extract_stack(frame)), encoding="utf-8")
+def line_of_dump(text: str) -> str:
+    """The framework's innermost line in what faulthandler wrote, for a harness that waits in vain; "" for no line."""
+    found = [(m[1], int(m[2]), m[3]) for m in re.finditer(r'^  File "(.*)", line (\d+) in (.*)$', text, re.MULTILINE)]
+    frames = [traceback.FrameSummary(path, number, name) for path, number, name in reversed(found)]
+    return innermost(traceback.StackSummary.from_list(frames)) if frames else ""
 
 
 def _raised_in(error: BaseException) -> str:

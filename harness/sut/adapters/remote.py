@@ -17,7 +17,7 @@ from typing import Any
 from harness.errors import HarnessError, Unsupported
 from harness.sut.adapters import wire
 from harness.sut.adapters.found import located
-from harness.sut.adapters.rank import STACK_SIGNAL
+from harness.sut.adapters.rank import STACK_SIGNAL, line_of_dump
 from harness.sut.adapters.start import Zygote, zygote_of
 from harness.sut.adapters.table import Framework
 from harness.sut.protocol import Caps, Fleet, RefitResult
@@ -222,7 +222,7 @@ class _Rank:
         until = time.monotonic() + 2.0
         while time.monotonic() < until:
             if self._stack.exists():
-                text = self._stack.read_text(encoding="utf-8", errors="replace")
+                text = line_of_dump(self._stack.read_text(encoding="utf-8", errors="replace"))
                 if text:
                     return text
             time.sleep(0.02)

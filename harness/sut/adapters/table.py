@@ -169,6 +169,7 @@ _TABLE = (
         bare=_below("torchrl", "", "modules", "modules.llm", "modules.llm.backends", "modules.llm.backends.sglang")
         + _below("torchrl", "weight_update", "weight_update.llm"),
         stubs=("tensordict", "vllm", "gymnasium", "tqdm", "pyvers", "cloudpickle"),
+        settings={"poll": "own"},
     ),
     Framework(
         name="xtuner",

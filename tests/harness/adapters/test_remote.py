@@ -76,6 +76,13 @@ def test_a_hang_is_told_with_the_line_of_the_framework(ready):
     assert "__init__.py:6 in push" in caught.value.where
 
 
+def test_a_hang_in_c_code_too(ready):
+    one = ready(raising("import threading\n    lock = threading.Lock(); lock.acquire(); lock.acquire()"))
+    with pytest.raises(Hung) as caught, watched(1.0, "toy"):
+        one.refit(60.0)
+    assert "__init__.py:6 in push: lock = " in caught.value.where
+
+
 def test_a_process_that_leaves_is_a_failure_with_its_last_words(ready):
     words = "import sys; print('last words', flush=True)\n    "
     one = ready(raising(f"{words}import os; os._exit(7)"))

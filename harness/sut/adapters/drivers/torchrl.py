@@ -1,7 +1,7 @@
 """torchrl's NCCL path: `SGLangWeightSyncScheme` with one sender for each engine, over gloo where NCCL would be.
 
 Pausing, polling, the requests and their order are torchrl's. Replaced are the backend of the group, in its own helper
-and in the request that makes the engine join, and what asks a GPU.
+and in the request that makes the engine join, and what asks a GPU. `poll=off` leaves out the polling of /get_load.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Rank:
 
     def __init__(self, about: dict[str, Any]) -> None:
         _without_gpu()
+        if about["settings"]["poll"] == "off":
+            sglang_nccl.SGLangCollectiveTransport._wait_for_generation_pause = lambda self, model_id: None
         self.engines = about["engines"]
         self.state: dict[str, Any] = {}
         self.senders: list[Any] = []
