@@ -92,6 +92,10 @@ HUB_NAME = Message(
     "and the maximum length is 96: '{path}'.",
     ALL, "400", "huggingface_hub; observed: 0.5.23",
 )  # fmt: skip
+HUB_FORM = Message(
+    "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{path}'. Use `repo_type` argument if needed.",
+    ALL, "400", "huggingface_hub; observed: 0.5.23, a path of more than one slash",
+)  # fmt: skip
 CHECK_OK = Message("Success.", ALL, "200", f"{_WU}:450@0.5.23")
 IPC_OK = Message("IPC weight update completed successfully", ALL, "200", "model_executor/model_runner.py@0.5.23")
 IPC_FAILED = Message("IPC weight update failed: {error}", ALL, "400", "managers/tokenizer_control_mixin.py:627@0.5.23")

@@ -361,7 +361,12 @@ _PAUSED = {"num_paused_requests": 0}
 
 def _disk_error(type_: str, message: str, path: str) -> str:
     """Hugging Face's words for a folder that does not exist: it takes the path for a repository's name."""
-    return m.HUB_NAME(path=path) if type_ == "FileNotFoundError" else message
+    return hub_words(path) if type_ == "FileNotFoundError" else message
+
+
+def hub_words(path: str) -> str:
+    """What Hugging Face says to a path in the place of a repository's name: it counts slashes first."""
+    return m.HUB_FORM(path=path) if path.count("/") > 1 else m.HUB_NAME(path=path)
 
 
 def _wrong_selector(obj: dict[str, Any]) -> str:

@@ -77,10 +77,9 @@ def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
     """
     folder = Path(effect.path)
     if not folder.is_dir():
-        raise _HfIdError(
-            "Repo id must use alphanumeric chars, '-', '_' or '.'. The name cannot start or end with '-' or '.' and "
-            f"the maximum length is 96: '{effect.path}'."
-        )
+        from fakes.engine.weight_update import hub_words
+
+        raise _HfIdError(hub_words(effect.path))
     from fakes.tiny import read_tensors
 
     try:

@@ -25,6 +25,9 @@ def diff(
     checkout: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Take the oracle's manager from this checkout (miles).")
     ] = None,
+    derive: Annotated[
+        str, typer.Option(metavar="BASE", help="Derive the oracle's profile from that of version BASE instead.")
+    ] = "",
     steps: Annotated[int, typer.Option(min=1, help="At least so many steps, or calls.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the first sequences.")] = 0,
     fatal: Annotated[int, typer.Option(min=0, help="Let so many sequences kill the server: each costs a start.")] = 0,
@@ -39,11 +42,16 @@ def diff(
     """Compare the fake with SGLang on random calls, legal and illegal; a difference comes as its shortest sequence."""
     if oracle == bool(against):
         raise UsageError("diff needs one of --oracle and --against URL|sglang-cpu:VERSION")
+    if derive and not oracle:
+        raise UsageError("--derive asks the oracle: give --oracle")
     if against:
         return 0 if _server(against, engine, steps, seed, fatal, tp, keep_record) else 1
     from real_runs.fuzz import oracle_run
 
     settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus)
+    if derive:
+        typer.echo(oracle_run.derived(settings, derive))
+        return 0
     with oracle_run.start(settings) as process:
         same = oracle_run.run(settings, process, typer.echo)
     return 0 if same else 1

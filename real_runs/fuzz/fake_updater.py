@@ -10,7 +10,7 @@ import numpy as np
 from fakes.engine.allowlist import ALLOW_LISTS
 from fakes.engine.crash import Crash
 from fakes.engine.payload import PayloadError, open_payload
-from fakes.engine.profiles import profile
+from fakes.engine.profiles import EngineProfile, profile
 from fakes.engine.protocol import (
     Barrier,
     Done,
@@ -58,15 +58,15 @@ def _opened(kind: str, allow: str, load_format: str | None, unpickle_only: bool)
 class FakeUpdater:
     """One scheduler of the fake at tp 1; `do` performs a step and says what it did, as the oracle says it."""
 
-    def __init__(self, version: str) -> None:
-        self._profile = profile(version)
+    def __init__(self, version: str | EngineProfile) -> None:
+        self._profile = profile(version) if isinstance(version, str) else version
         self._effects: list[Effect] = []
         self._replies: list[tuple[str, Any]] = []
         self._ids = self._requests = 0
         self._now = 0.0
         self._script: Step = {}
         self._finished: set[int] = set()
-        config = EngineConfig(profile=version, dtype="float32")
+        config = EngineConfig(profile=self._profile.version, dtype="float32")
         self._s = Scheduler(
             config,
             self._profile,

@@ -58,6 +58,22 @@ def start(settings: OracleSettings) -> OracleProcess:
     return OracleProcess(env.python)
 
 
+def derived(settings: OracleSettings, base: str) -> str:
+    """What the oracle of `settings.version` shows of its profile, beginning with that of `base`; as text.
+
+    UsageError for a base that has no profile.
+    """
+    from real_runs.fuzz import deriving
+
+    try:
+        known = profile(base)
+    except UnknownVersion as error:
+        raise UsageError(str(error)) from None
+    with start(settings) as oracle:
+        found = deriving.derive(known, oracle, number=settings.seed)
+    return deriving.told(found, base, oracle.version)
+
+
 def run(settings: OracleSettings, oracle: Oracle, say: Say) -> bool:
     """Search, print what was found, keep what is to be kept. Whether nothing unexplained differs."""
     version = settings.version

@@ -104,10 +104,7 @@ class ServerVocabulary:
             (2, lambda d: [s.call("resume_memory_occupation", self._tags(d))]),
             (1, lambda d: [s.call("update_weight_version", self._version(d))]),
             (2, lambda d: [s.MODEL_INFO]),
-            (
-                1,
-                lambda d: [s.call("weights_checker", {"action": d.of(["snapshot", "checksum", "compare", "nothing"])})],
-            ),
+            (1, self._check),
             (1, lambda d: [s.call("get_weights_by_name", self._name(d))]),
             (1, lambda d: [s.get(d.of(["ready", "ping", "weight_version", "no_such_route"]))]),
             (2, self._malformed),
@@ -128,6 +125,12 @@ class ServerVocabulary:
         """Integers for sequences of 2 to `longest` draws."""
         number = st.integers(0, WIDTH - 1)
         return st.integers(2, longest).flatmap(lambda n: st.lists(number, min_size=n, max_size=n))
+
+    def _check(self, d: Digits) -> list[s.Step]:
+        """No compare without a snapshot of its own: a server keeps the last one, whatever it is brought back to."""
+        action = d.of(["snapshot", "checksum", "compare", "nothing"])
+        before = [s.call("weights_checker", {"action": "snapshot"})] if action == "compare" else []
+        return [*before, s.call("weights_checker", {"action": action})]
 
     def _selector(self, d: Digits) -> dict[str, Any]:
         body: dict[str, Any] = d.of(

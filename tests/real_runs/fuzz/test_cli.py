@@ -82,6 +82,8 @@ def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
         (["--oracle", "--engine", "9"], "unknown engine version '9'"),
         (["--oracle", "--engine", "miles"], "miles has no wheel: give --checkout"),
         (["--oracle", "--checkout", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["--against", "x", "--derive", "0.5.21"], "--derive asks the oracle"),
+        (["--oracle", "--derive", "9"], "unknown engine version '9'"),
         (["--against", "sglang-cpu:0.5.9"], "no pins for SGLang '0.5.9'"),
         (["--against", "nonsense"], "nonsense: not a URL with a port"),
         (["--against", "http://127.0.0.1:1", "--profile", "9"], "unknown engine version '9'"),

@@ -92,3 +92,22 @@ def test_over_http_an_update_for_no_runner_is_granted_whatever_its_format():
         outcome = server.request("POST", "update_weights_from_tensor", body)
         assert (outcome.status, outcome.body) == (200, {"success": True, "message": "Success"})
         assert engine.alive
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("/nowhere", "Repo id must use"), ("/no/such/folder", "Repo id must be in")]
+)
+def test_a_folder_that_is_not_there_is_refused_in_hugging_face_s_words(path, words):
+    """Found on a real 0.5.23: slashes are counted before characters are looked at."""
+    from fakes.engine.protocol import EngineConfig
+    from fakes.fronts.inprocess import Server
+    from fakes.tiny import tiny_config, tiny_weights
+    from fakes.world import World
+
+    config = tiny_config("llama")
+    with World(seed=0) as world:
+        engine = world.add_engine("e0", EngineConfig(), tiny_weights(config, 0), config)
+        outcome = Server(world, engine).request("POST", "update_weights_from_disk", {"model_path": path})
+        assert outcome.status == 400
+        assert outcome.body["message"].startswith(f"Failed to get weights iterator: {words}")
+        assert f"'{path}'" in outcome.body["message"]

@@ -35,7 +35,7 @@ def test_the_hash_of_the_sources_is_stable_and_short():
 
 
 def test_committed_records_are_of_whole_runs():
-    found = {record.profile: record for record in records.read(records.folder())}
+    found = {record.profile: record for record in records.read(records.folder()) if record.kind == "oracle"}
     for name, record in found.items():
         assert profile(name).version == name
         assert record.steps >= 100_000
