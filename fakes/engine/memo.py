@@ -45,7 +45,7 @@ class StepMemo:
             kv = kv if len(kv) >= len(old[1]) else old[1]
         self._entries[key] = (logits, kv)
         self._left -= logits.nbytes + kv.nbytes
-        while self._left < 0 and self._entries:
+        while self._left < 0:
             _, (gone, dropped) = self._entries.popitem(last=False)
             self._left += gone.nbytes + dropped.nbytes
 

@@ -92,8 +92,6 @@ def unpickle(data: bytes, *, profile_allow: AllowList, rank: int, resolver: Reso
         raise
     except pickle.UnpicklingError as error:
         raise PayloadError("_pickle.UnpicklingError", str(error)) from None
-    except RecursionError as error:
-        raise PayloadError("RecursionError", str(error)) from None
     except (
         Exception
     ) as error:  # whatever a malformed pickle makes a stand-in raise is what it would have raised in SGLang
