@@ -61,7 +61,10 @@ def mutate(
     ] = True,
     screen: Annotated[
         bool,
-        typer.Option("--screen/--no-screen", help="Leave out checks in which a mutant changes no value."),
+        typer.Option(
+            "--screen/--no-screen",
+            help="Leave out checks where a mutant changes no value; share likely survivors.",
+        ),
     ] = True,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use results of earlier runs.")] = True,
     equivalents: Annotated[Path | None, typer.Option(help="The reviewed list of equivalent mutants.")] = None,

@@ -19,7 +19,8 @@ from harness.mutate.sites import placed
 from harness.mutate.source import Function, Source
 
 IDENTITIES = 3
-SAMPLE = 8
+SAMPLE, ONE_IN = 8, 100
+"""At most so many mutants, and one of so many, but two."""
 
 
 @dataclass
@@ -96,11 +97,16 @@ def alone(jobs: Sequence[Job], reports: Mapping[str, Report]) -> list[tuple[Cont
     shared = [j for j in jobs if j.id in reports and reports[j.id].shared and reports[j.id].ending != "error"]
     shared.sort(key=lambda j: zlib.crc32(j.id.encode()))
     out = []
-    for job in shared[:SAMPLE]:
+    for job in shared[: sample(len(jobs))]:
         expect = "survived" if reports[job.id].ending == "survived" else "noticed"
         control = Control(f"alone {job.id}", expect, job.apply, [s.check for s in job.steps], mutant=job.id)
-        out.append((control, dataclasses.replace(job, group="", id=control.id)))
+        out.append((control, dataclasses.replace(job, group="", id=control.id, enough=0)))
     return out
+
+
+def sample(mutants: int) -> int:
+    """How many of so many mutants the controls take."""
+    return max(2, min(SAMPLE, mutants // ONE_IN))
 
 
 def _bare(node: Any) -> Any:

@@ -6,6 +6,7 @@ import mmap
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 Undo = Callable[[], None]
 
@@ -37,6 +38,8 @@ class Step:
 class Job:
     """One mutant to run. `breaks` are its declared rules; the first `declared` steps judge at least one of them.
 
+    `enough`: after so many steps that noticed nothing the others are left (0: never). `site` is the generic mutant.
+    `members`: other jobs whose mutants `apply` puts into the program together; `crowd` holds them.
     `everything` runs all steps, for a full kill matrix. Jobs of one `group` may share a child, one after the other:
     their `apply` returns what undoes it. A job without a group has a child of its own.
     """
@@ -48,13 +51,18 @@ class Job:
     declared: int = 0
     everything: bool = False
     group: str = ""
+    enough: int = 0
+    site: Any = None
+    members: tuple[Job, ...] = ()
+    crowd: Any = None
 
 
 @dataclass
 class Report:
     """What the child saw. `ending` is survived, killed, misattributed, crash, timeout, or error (it cannot be made).
 
-    `shared`: other mutants had been there before in the same child.
+    `shared`: other mutants had been there before in the same child. A `suspect` survived the checks `met` and was
+    left at that. `parts`: the members of a job that a check noticed, with the check.
     """
 
     ending: str
@@ -66,6 +74,8 @@ class Report:
     cpu: float = 0.0
     found: list[tuple[int, str]] = field(default_factory=list)
     shared: bool = False
+    met: list[int] = field(default_factory=list)
+    parts: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Progress:

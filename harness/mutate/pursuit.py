@@ -44,12 +44,18 @@ def pursue(
     killers: Killers | None = None,
 ) -> Report:
     """Run the steps of a job and judge what they find. The mutant is already in place."""
+    if job.members:
+        return _crowd(job, checks, budget, tell)
     report = Report("survived")
     other: Report | None = None
     for at, step in enumerate(killers.order(job) if killers else job.steps):
         if at == job.declared and other is not None and not job.everything:
             break  # no declared rule noticed, another one did: nothing that follows can change the verdict
+        if job.enough and at == job.enough:
+            report.ending = "suspect"
+            break
         tell(step)
+        report.met.append(step.check)
         report.ran += 1
         found = run_step(step, checks, budget)
         if killers:
@@ -66,6 +72,21 @@ def pursue(
             break
     if report.ending == "survived" and other is not None:
         report.ending, report.check, report.rule, report.text = other.ending, other.check, other.rule, other.text
+    return report
+
+
+def _crowd(job: Job, checks: Sequence[Check], budget: Budget, tell: Callable[[Step], None]) -> Report:
+    """All members together meet the checks that any of them is to meet."""
+    report = Report("survived")
+    left = [member.id for member in job.members]
+    for step in job.steps:
+        tell(step)
+        report.ran += 1
+        for name in job.crowd.meet(step, checks, budget, tell, tuple(left)):
+            report.parts.append((name, step.check))
+            left.remove(name)
+        if not left:
+            break
     return report
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from harness.mutate.controls import Control
+from harness.mutate import scout
+from harness.mutate.controls import Control, sample
 from harness.mutate.infection import Infected
 from harness.mutate.jobs import Job, Step
+from harness.mutate.program import Program
 
 WORTH = 10.0
 """Screening costs a few runs of the checks; it is left out when all mutants together cost less than so many."""
-SAMPLE = 8
 PAIRS = 3
 SAID = "it changes no value in any check that runs it"
 
@@ -36,6 +38,28 @@ class Screened:
         return dataclasses.replace(job, steps=kept, declared=declared), left_out
 
 
+def screened(
+    jobs: Sequence[Job],
+    host: Any,
+    program: Program,
+    workers: int,
+    *,
+    begin: Callable[[int], None],
+    tick: scout.Tick,
+    note: Callable[[str], None],
+) -> Screened:
+    """In which checks of `host` the mutants of expressions change anything; nothing where that would cost too much."""
+    able = [job for job in jobs if job.site is not None]
+    numbers = worth(able)
+    if not numbers:
+        return Screened()
+    begin(len(numbers))
+    checks = {i: host.checks[i] for i in numbers}
+    sites = [job.site for job in able]
+    infected = scout.screen(checks, sites, program, host.enter, host.close, tick, workers, note)
+    return Screened(infected, frozenset(numbers))
+
+
 def worth(jobs: Sequence[Job]) -> list[int]:
     """The checks to screen for these jobs; none when that costs more than it can save."""
     costs = {s.check: s.cpu for job in jobs for s in job.steps if not s.heavy}
@@ -47,7 +71,7 @@ def controls(left_out: Sequence[tuple[Job, tuple[Step, ...]]]) -> list[tuple[Con
     """A sample of mutants, each to be run in a few checks that were left out: none may notice."""
     some = sorted((x for x in left_out if x[1]), key=lambda x: zlib.crc32(x[0].id.encode()))
     out = []
-    for job, steps in some[:SAMPLE]:
+    for job, steps in some[: sample(len(left_out))]:
         quick = sorted(steps, key=lambda s: s.cpu)[:PAIRS]
         control = Control(f"screened {job.id}", "survived", job.apply, [s.check for s in quick], screened=True)
         out.append(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from harness.mutate import cache, controls, scout, screening
+from harness.mutate import cache, controls, scout, screening, together
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
 from harness.mutate.checks import Check
 from harness.mutate.edits import Edits
 from harness.mutate.equivalent import Equivalents
 from harness.mutate.jobs import Job, Report, Step, Undo
+from harness.mutate.kept import dump, readable, restore
 from harness.mutate.locate import locate
-from harness.mutate.mutant import Mutant, Result, VerdictName
+from harness.mutate.mutant import Mutant, Result
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
 from harness.mutate.screening import Screened
@@ -68,7 +69,8 @@ class Plan:
     """What a session is to do. `budget_s` stops handing out mutants after that many seconds of wall time (0: never).
 
     `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
-    `screen`: a mutant of an expression does not run in checks in which it changes no value.
+    `screen`: a mutant of an expression does not run in checks in which it changes no value, and likely survivors run
+    together; without it every mutant runs by itself in all its checks.
     """
 
     mutants: Sequence[Mutant]
@@ -265,7 +267,8 @@ class Session:
             else:
                 steps = self._steps(order, baseline)
                 apply = _applier(mutant, self._program)
-                jobs.append(Job(mutant.id, apply, steps, mutant.breaks, declared, plan.everything, _group(mutant)))
+                job = Job(mutant.id, apply, steps, mutant.breaks, declared, plan.everything, _group(mutant))
+                jobs.append(replace(job, site=mutant.op if isinstance(mutant.op, Site) else None))
         order_of = {mutant.id: n for n, mutant in enumerate(plan.mutants)}
         started = time.monotonic()
         deadline = started + plan.budget_s if plan.budget_s else None
@@ -287,7 +290,12 @@ class Session:
                 if not job.steps:
                     end(job, Report("survived", text=screening.SAID))
             running = [job for job, _ in split if job.steps]
-            for job, report in self._pool().run(running, self._screen.running, deadline):
+            tick = self._screen.running
+            if plan.screen:
+                found = together.run(self._pool, running, self._program, tick, deadline)
+            else:
+                found = self._pool().run(running, tick, deadline)
+            for job, report in found:
                 end(job, report)
         finally:
             outcome.mutating_s = time.monotonic() - started
@@ -299,24 +307,17 @@ class Session:
         self._extra(outcome, controls.alone(running, ended) + screening.controls(split))
 
     def _screened(self, jobs: Sequence[Job]) -> Screened:
-        """In which checks the mutants of expressions change anything; nothing where finding out would cost too much."""
-        sites = {m.id: m.op for m in self._plan.mutants if isinstance(m.op, Site)}
-        able = [job for job in jobs if job.id in sites]
-        numbers = screening.worth(able) if self._plan.screen else []
-        if not numbers:
+        if not self._plan.screen:
             return Screened()
-        self._screen.phase("screening", len(numbers))
-        infected = scout.screen(
-            {i: self._host.checks[i] for i in numbers},
-            [sites[job.id] for job in able],
+        return screening.screened(
+            jobs,
+            self._host,
             self._program,
-            self._host.enter,
-            self._host.close,
-            self._measuring,
             self._plan.workers,
-            self._note,
+            begin=lambda checks: self._screen.phase("screening", checks),
+            tick=self._measuring,
+            note=self._note,
         )
-        return Screened(infected, frozenset(numbers))
 
     def _extra(self, outcome: Outcome, planned: Sequence[tuple[controls.Control, Job]]) -> None:
         """The last controls: mutants that shared children, alone; mutants in checks that were left out."""
@@ -386,29 +387,3 @@ def fill(result: Result, report: Report, checks: Sequence[Check]) -> None:
     result.rule, result.detail = report.rule, report.text
     result.ran, result.seconds, result.cpu = report.ran, report.seconds, report.cpu
     result.killers = sorted({rule for _, rule in report.found if rule})
-
-
-_WIDER: dict[type, tuple[type, ...]] = {float: (int,)}
-_KEPT = ("verdict", "by", "rule", "detail", "ran", "seconds", "cpu", "rerun", "killers")
-
-
-def dump(result: Result) -> dict[str, Any]:
-    """What the cache keeps of a result."""
-    return {name: getattr(result, name) for name in _KEPT}
-
-
-def readable(known: Any) -> dict[str, Any]:
-    """What `dump` made, as it is; ValueError, KeyError or TypeError for anything else."""
-    like = dump(Result("", "survived"))
-    if any(type(known[name]) not in (type(value), *_WIDER.get(type(value), ())) for name, value in like.items()):
-        raise TypeError("a field of another type")
-    if known["verdict"] not in get_args(VerdictName) or not all(type(rule) is str for rule in known["killers"]):
-        raise ValueError("no result")
-    return dict(known)
-
-
-def restore(result: Result, known: dict[str, Any]) -> None:
-    """The reverse of `dump`."""
-    for name in _KEPT:
-        setattr(result, name, known[name])
-    result.cached = True

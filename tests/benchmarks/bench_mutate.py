@@ -156,11 +156,15 @@ def cosmic_ray(project: Path, others: Path) -> Row:
 def bench_mutants_a_second(benchmark, project, others):
     rows: list[Row] = []
 
+    def take(row: Row) -> None:
+        rows.append(row)
+        print(f"\n{row}", flush=True)  # a loaded machine takes long
+
     def run() -> None:
-        rows.append(ours(project))
-        rows.append(ours(project, "--equivalents", str(ROOT / "conformance" / "catalogue" / "equivalent.toml")))
-        rows.append(mutmut(project, others))
-        rows.append(cosmic_ray(project, others))
+        take(ours(project))
+        take(ours(project, "--equivalents", str(ROOT / "conformance" / "catalogue" / "equivalent.toml")))
+        take(mutmut(project, others))
+        take(cosmic_ray(project, others))
 
     benchmark.pedantic(run, rounds=1)
     print(f"\n{', '.join(MODULES)} of fakes.engine; {len(TESTS)} test files; Python {sys.version.split()[0]}")

@@ -1,0 +1,120 @@
+"""Likely survivors share a program: what is noticed is noticed of one of them, and run again by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.mutate import operators, together
+from harness.mutate.jobs import Job, Step
+from harness.mutate.pool import Pool
+from tests.harness.mutate.samples import Says, live
+
+CODE = """
+def one(n):
+    n += 0
+    unused = n + 5
+    return n + 1
+
+def two(n):
+    unused = "two"
+    if n > 40:
+        n += 1
+        n += 1
+    return n
+
+def three(n):
+    unused = 7
+    return [n, 2]
+"""
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    module, program = live(tmp_path, CODE, monkeypatch)
+    [source] = program.sources.values()
+    return module, program, {site.id: site for site in operators.sites(source)}
+
+
+def _checks(module):
+    """Forty that notice little, and a last one that looks closely."""
+    plain = [Says(f"plain {n}", lambda n=n: _wrong(module.one(n) != n + 1)) for n in range(20)]
+    more = [Says(f"more {n}", lambda n=n: _wrong(module.two(n) != n or module.three(n)[0] != n)) for n in range(20)]
+    return [*plain, *more, Says("close", lambda: _wrong(module.two(41) != 43 or module.three(1) != [1, 2]))]
+
+
+def _wrong(yes):
+    return [("", "wrong")] if yes else []
+
+
+def _run(made, names, checks):
+    _, program, sites = made
+    steps = tuple(Step(n, 1000, 0.001 * (n + 1), 0.01) for n in range(len(checks)))
+    jobs = [Job(n, lambda n=n: sites[n].apply("", program), steps, group="g", site=sites[n]) for n in names]
+    jobs.append(Job("by itself", lambda: lambda: None, steps, group="g"))
+    found = together.run(lambda: Pool(checks, program.budget, 2), jobs, program, lambda ids: None, None)
+    return {job.id: report for job, report in found}
+
+
+def test_verdicts_are_those_of_each_alone(made):
+    module, program, sites = made
+    checks = _checks(module)
+    reports = _run(made, list(sites), checks)
+    assert reports.pop("by itself").ending == "survived"
+    assert set(reports) == set(sites)
+    for name, report in reports.items():
+        undo = sites[name].apply("", program)
+        noticed = [n for n, check in enumerate(checks) if _noticed(check)]
+        undo()
+        assert (report.ending == "survived") == (not noticed), name
+        assert report.ending == "survived" or report.check in noticed, name
+    assert {r.check for r in reports.values()} > {-1, len(checks) - 1}  # some only the last one sees
+
+
+def _noticed(check):
+    try:
+        return bool(check.run())
+    except Exception:
+        return True
+
+
+def test_survivors_meet_every_check_and_share_most(made):
+    _, _, sites = made
+    ran: list[int] = []
+    checks = [Says(str(n), lambda: ran.append(1)) for n in range(60)]
+    names = [name for name in sites if ":constant:" in name][:4]
+    reports = _run(made, names, checks)
+    assert {(r.ending, r.ran) for r in reports.values()} == {("survived", 60)}
+
+
+def test_mutants_of_one_place_do_not_meet(made):
+    _, _, sites = made
+    groups = together.crowded(list(sites.values()))
+    assert sorted(name for group in groups for name in group) == sorted(sites)
+    for group in groups:
+        lines = [line for name in group for line in sites[name].lines]
+        assert len(lines) == len(set(lines)), group
+        edits = [(id(e.holder), e.name) for name in group for e in sites[name].change.edits]
+        assert len(edits) == len(set(edits)), group
+    assert max(len(group) for group in groups) >= 6
+
+
+def test_all_of_a_crowd_are_in_the_program_and_then_none(made):
+    module, program, sites = made
+    chosen = {n: s for n, s in sites.items() if n.rpartition(":")[0].endswith((":constant:3:10", ":constant:5:16"))}
+    [group] = [g for g in together.crowded(list(chosen.values())) if len(g) == 2]
+    undo = together.Crowd(program, {n: chosen[n] for n in group}).apply()
+    assert module.one(1) == 4  # n += 1, n + 2
+    undo()
+    assert module.one(1) == 2
+
+
+def test_a_crowd_that_ends_its_process_is_run_one_by_one(made):
+    module, _, sites = made
+    import os
+
+    checks = [Says(str(n), lambda: None) for n in range(20)]
+    checks.append(Says("ends", lambda: os._exit(1) if module.one(1) == 3 and module.three(1)[1] == 3 else None))
+    names = [n for n in sites if "one:constant:5:" in n or "three:constant:16:" in n]
+    assert len(names) == 2
+    reports = _run(made, names, checks)
+    assert {reports[n].ending for n in names} == {"survived"}
