@@ -16,6 +16,7 @@ ALLOWED = {
     "conformance": {"fakes", "harness", "conformance"},
     "real_runs": {"fakes", "harness", "real_runs"},
 }
+TRAINERS = ROOT / "harness/sut/adapters/drivers"  # code of trainer processes, in an environment of a framework's
 HEAVY = {"torch", "fastapi", "uvicorn", "ray", "sglang", "transformers", "httpx"}
 NO_IO_IN_THE_CORE = {
     "socket",
@@ -77,8 +78,18 @@ def test_heavy_packages_are_imported_inside_functions(package):
         f"{path.relative_to(ROOT)} imports {name}"
         for path in modules(package)
         for name in imported(parse(path), top_level=True) & HEAVY
+        if TRAINERS not in path.parents
     }
     assert not wrong
+
+
+def test_what_runs_in_trainer_processes_is_imported_nowhere_else():
+    wrong = {
+        str(path.relative_to(ROOT))
+        for path in modules("harness")
+        if TRAINERS not in path.parents and "adapters.drivers" in ast.dump(parse(path))
+    }
+    assert wrong <= {"harness/sut/adapters/zygote.py"}
 
 
 def test_the_engine_core_is_sans_io():

@@ -83,12 +83,12 @@ class Rank:
 
     def refit(self) -> None:
         """One update; memory is resumed if it was released since the last, weights before and KV after it."""
-        if self.away:
+        away, self.away = self.away, False
+        if away:
             self._onload(["weights"])
         self.updater.update_weights()
-        if self.away:
+        if away:
             self._onload(["kv_cache", "cuda_graph"])
-            self.away = False
 
     def _onload(self, tags: list[str]) -> None:
         if self.about["rank"] == 0:

@@ -112,8 +112,10 @@ class Rank:
         """One sync of a step; memory is resumed if it was released since the last."""
         self.steps += 1
         update = engine_workers.ActorRolloutRefWorker.update_weights
-        asyncio.run(getattr(update, "__wrapped__", update)(self.worker, global_steps=self.steps, mode="naive"))
-        self.config.free_cache_engine = False
+        try:
+            asyncio.run(getattr(update, "__wrapped__", update)(self.worker, global_steps=self.steps, mode="naive"))
+        finally:
+            self.config.free_cache_engine = False
 
     def phase(self, name: str) -> None:
         """The trainer takes the memory: verl's sleep of a sync step."""
