@@ -20,7 +20,8 @@ FILE = "known_differences.toml"
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference. `real` and `fake` are patterns over the JSON of the fields that differ, per side.
+    """One difference. `op` is a pattern; `real` and `fake` are patterns over the JSON of the fields that differ, per
+    side, or (lane server) over the status and body of the call that differs.
 
     `steps` shows it on the fake, and `says` is what the real one answered to the last of them. `right` is the side that
     keeps the contract: where it is "fake" the real one has a bug, and `why` names it.
@@ -44,7 +45,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.lane == lane
             and version in self.versions
-            and op == self.op
+            and re.fullmatch(self.op, op) is not None
             and re.fullmatch(self.real, json.dumps(real, sort_keys=True), re.DOTALL) is not None
             and re.fullmatch(self.fake, json.dumps(fake, sort_keys=True), re.DOTALL) is not None
         )

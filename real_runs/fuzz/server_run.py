@@ -101,7 +101,7 @@ def explains(entry: Known, difference: Difference) -> bool:
         return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
     return (
-        entry.op == difference.op
+        re.fullmatch(entry.op, difference.op) is not None
         and re.fullmatch(entry.real, said(difference.real), re.DOTALL) is not None
         and re.fullmatch(entry.fake, said(difference.fake), re.DOTALL) is not None
     )

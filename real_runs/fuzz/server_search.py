@@ -136,21 +136,20 @@ def _try(
     search.sequences += 1
     search.steps += len(got.answers)
     search.cells.update(cells(got))
-    unexplained = []
-    for difference in differences(got, expected, DTYPE):
-        known = explain(sequence, difference)
-        if known is None:
-            unexplained.append(difference)
-        else:
-            search.explained[known] += 1
-    return (tuple(unexplained), got, expected) if unexplained else None
+    found = differences(got, expected, DTYPE)
+    known = explain(sequence, found[0]) if found else None
+    if known is not None:
+        search.explained[known] += 1
+    return (tuple(found), got, expected) if found and known is None else None
 
 
 def _compared(
     sequence: exchange_steps.Sequence, real: Side, fake: Side, explain: Explain
 ) -> tuple[tuple[Difference, ...], Exchange, Exchange]:
     expected, got = fake.perform(sequence), real.perform(sequence)
-    found = [item for item in differences(got, expected, DTYPE) if explain(sequence, item) is None]
+    found = differences(got, expected, DTYPE)
+    if found and explain(sequence, found[0]) is not None:
+        found = []  # what comes after a known difference is its consequence
     return tuple(found), got, expected
 
 
@@ -189,7 +188,7 @@ def cells(done: Exchange) -> list[tuple[str, str]]:
         elif step.op == "end_weight_update" and good:
             session = False
         elif step.op == "pause_generation" and good:
-            pause = str((step.body or {}).get("mode", "abort"))
+            pause = str(step.body.get("mode", "abort"))
             traffic = (
                 "idle" if pause == "abort" else "queued" if traffic == "running" and pause == "retract" else traffic
             )

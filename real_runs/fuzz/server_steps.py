@@ -43,8 +43,8 @@ class Draft:
         """One step, changed where it would hang."""
         if step.op == "generate" and step.do == "call" and self.pause:
             step = s.start("", "generate", step.body)
-        if step.op == "pause_generation" and self.frozen and (step.body or {}).get("mode", "abort") == "abort":
-            step = s.CONTINUE
+        if step.op == "pause_generation" and self.frozen and isinstance(step.body, dict):
+            step = s.CONTINUE if step.body.get("mode", "abort") == "abort" else step
         if step.do == "start":
             if self.labels == 3:
                 return
@@ -56,10 +56,10 @@ class Draft:
         self.steps.append(step)
 
     def _follow(self, step: s.Step) -> None:
-        if step.op == "continue_generation" and step.body is not None:
+        if step.op == "continue_generation" and isinstance(step.body, dict):
             self.pause, self.frozen = "", False
         elif step.op == "pause_generation" and step.raw is None and step.method == "POST":
-            mode = (step.body or {}).get("mode", "abort")
+            mode = step.body.get("mode", "abort") if isinstance(step.body, dict) else None
             if mode in ("abort", "retract", "in_place"):
                 self.pause = mode
                 self.frozen = mode == "in_place" and self.labels > 0
