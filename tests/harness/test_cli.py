@@ -166,7 +166,7 @@ def test_the_models_are_cut_as_their_heads_allow():
 def test_list_is_of_one_thing(cli):
     assert cli("list", "--rules", "--scenarios")[::2] == (
         4,
-        "refitcheck: list takes one of --rules, --scenarios and --provenance\n",
+        "refitcheck: list takes one of --rules, --scenarios, --provenance and --validated-before\n",
     )
 
 
