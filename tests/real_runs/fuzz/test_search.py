@@ -1,3 +1,5 @@
+from random import Random
+
 from fakes.engine.profiles import profile
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.search import first_difference, reduced
@@ -78,8 +80,9 @@ def test_the_text_has_both_answers_and_a_test_that_fails_until_the_fake_agrees()
 
 def test_only_the_last_step_may_kill_whatever_the_state():
     words = Vocabulary(profile("0.5.23"), PARTS)
-    for start in range(0, WIDTH, WIDTH // 97):
-        steps = words.sequence([start, start // 3, start // 7])
+    some = Random(0)
+    for _ in range(100):
+        steps = words.sequence([some.randrange(WIDTH) for _ in range(3)])
         for step in steps[:-1]:
             assert step.get("body", {}).get("selector") != "both" or step["op"] == "weights_checker"
             assert step.get("body", {}).get("load_format") != "auto"
@@ -87,9 +90,9 @@ def test_only_the_last_step_may_kill_whatever_the_state():
 
 def test_where_a_call_outside_its_session_kills_only_the_last_one_may():
     words = Vocabulary(profile("miles"), PARTS)
-    last = 0
-    for start in range(0, WIDTH, WIDTH // 401):
-        steps = words.sequence([start, start // 5, start // 11, start // 3, start // 2])
+    last, some = 0, Random(0)
+    for _ in range(400):
+        steps = words.sequence([some.randrange(WIDTH) for _ in range(5)])
         answers = FakeUpdater("miles").play(steps)
         sessions = [a for a in answers[:-1] if "session" in str(a.get("raised"))]
         assert sessions == []
@@ -102,6 +105,7 @@ def test_a_version_is_asked_only_what_it_knows():
     for version in ("0.5.12.post1", "0.5.17", "0.5.20", "0.5.23"):
         chosen = profile(version)
         words = Vocabulary(chosen, PARTS)
-        steps = [step for start in range(0, WIDTH, WIDTH // 997) for step in words.sequence([start])]
+        some = Random(0)
+        steps = [step for _ in range(400) for step in words.sequence([some.randrange(WIDTH) for _ in range(3)])]
         assert ("begin_weight_update" in {s["op"] for s in steps}) == (chosen.session != "none")
         assert any("selector" in s.get("body", {}) for s in steps) == chosen.selector
