@@ -111,3 +111,9 @@ def test_a_folder_that_is_not_there_is_refused_in_hugging_face_s_words(path, wor
         assert outcome.status == 400
         assert outcome.body["message"].startswith(f"Failed to get weights iterator: {words}")
         assert f"'{path}'" in outcome.body["message"]
+
+
+def test_a_distributed_update_of_nothing_waits_for_nobody():
+    body = {"names": [], "dtypes": [], "shapes": [], "group_name": "g"}
+    gone = {"op": "update_weights_from_distributed", "body": body, "receive": "raises"}
+    assert FakeUpdater("0.5.21").play([JOIN, BEGIN, gone])[-1]["success"] is True
