@@ -98,6 +98,8 @@ def _imported(name: str) -> ModuleType:
         raise
     except BaseException as error:  # sys.exit, too
         raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
+    finally:
+        guard.stage("")  # modules are read in mid-session, too: the limit is that of the import alone
 
 
 def parse(name: str, path: Path) -> Source:

@@ -170,3 +170,13 @@ def test_the_lines_of_a_decorated_function_stay_where_they_are(tmp_path, monkeyp
             _ = box.size
         assert caught.traceback[-1].lineno + 1 == 8
     assert not program.dead
+
+
+def test_the_limit_of_an_import_ends_with_it(monkeypatch):
+    """A module that a table's mutant names is read in mid-session: the session must not be ended two minutes later."""
+    from harness.mutate import guard, source
+
+    said = []
+    monkeypatch.setattr(guard, "stage", lambda name, limit_s=0.0: said.append((name, limit_s)))
+    source.read("json.decoder")
+    assert said == [("target json.decoder: its import", guard.IMPORT_S), ("", 0.0)]
