@@ -56,6 +56,8 @@ class PytestCheck:
             self._plain = plain_item(item)
         plain = self._plain
         session._setupstate.teardown_exact(item)
+        if isinstance(item, pytest.Function):
+            item._initrequest()  # else it has the fixtures of its last run: a monkeypatch that is never undone
         if _TMP_PATH is not None:
             item.stash[_TMP_PATH] = {"call": True}  # a report would say so; without it tmp_path cannot be torn down
         try:

@@ -198,3 +198,25 @@ def test_verdicts_are_the_same_with_and_without_screening(project):
     assert len(spared) >= 3
     assert {with_[name][0] for name in spared} == {"Survived"}
     assert not any("it changes no value" in reason for _, reason in without.values())
+
+
+PATCHED = """
+import limits
+
+def test_patched(monkeypatch):
+    monkeypatch.setattr(limits, "LIMIT", 2)
+    assert limits.f() == 2
+
+def test_slower(tmp_path):
+    (tmp_path / "new").mkdir()
+    assert sum(range(200_000)) and limits.f() == 1
+"""
+
+
+def test_what_a_test_patches_is_undone_in_every_child(tmp_path):
+    """An item that ran in the baseline gets new fixtures; else unchanged code would not survive the next test."""
+    (tmp_path / "limits.py").write_text("LIMIT = 1\n\n\ndef f():\n    return LIMIT\n\n\ndef g():\n    return f() + 1\n")
+    (tmp_path / "test_limits.py").write_text(PATCHED)
+    ran = mutate(tmp_path, "--target", "limits", "--tests", "test_limits.py", "--no-rerun", "--no-cache")
+    assert "control failed" not in ran.out
+    assert re.search(r"controls (\d+)/\1 ", ran.out), ran.out
