@@ -122,7 +122,7 @@ MUTANTS = (
         "MEM-53",
         "a tag that was not released is resumed",
         f"{MEMORY}._resume",
-        Replace("if tag not in self._released: ...", "if tag not in self._released:\n    continue"),
+        Replace("del self._released[tag]", "self._released.pop(tag, None)"),
     ),
     code(
         "released-memory-kept",
