@@ -197,7 +197,7 @@ _TABLE = (
         package="areal",
         driver="areal",
         marker="areal/infra/remote_inf_engine.py",
-        install="pip install --no-deps areal==1.0.4 && pip install requests aiohttp",
+        install="pip install --no-deps areal==1.0.4 && pip install requests aiohttp tenacity",
         transports=frozenset({"disk"}),
         pause_mode="abort",
         bare=_below("areal", "", "infra", "engine"),
