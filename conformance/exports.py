@@ -44,11 +44,12 @@ def exports(history: History) -> list[Export]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who made a payload: the trainer rank, and the engine and tp rank that it was made for."""
+    """Who made a payload: the trainer rank, the engine and tp rank that it was made for, and the tensors in it."""
 
     rank: int
     engine: str
     tp_rank: int
+    names: frozenset[str]
 
 
 def origins(history: History) -> dict[str, Origin]:
@@ -57,7 +58,8 @@ def origins(history: History) -> dict[str, Origin]:
     for note in history.trainer("export"):
         consumers = note.get("consumers", ())
         if len(consumers) == 1:
-            out[str(note.get("sha256"))] = Origin(note.rank, str(consumers[0][0]), int(consumers[0][1]))
+            names = frozenset(map(str, note.get("names", ())))
+            out[str(note.get("sha256"))] = Origin(note.rank, str(consumers[0][0]), int(consumers[0][1]), names)
     return out
 
 

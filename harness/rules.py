@@ -71,6 +71,9 @@ class Rule:
     `follows` are ids of rules whose breach accounts for a breach of this one in the same history: of a refit that left
     out a tensor, wrong content is what follows and the tensor's name is what to mend. Reports put the cause first.
 
+    `echoes` are ids of more general rules: where one of them is broken in a plainer scenario too, a breach of this one
+    in its own is likely the same defect. Reports say so, and put it last.
+
     `asks` are words of `Caps.optional` without which a client need not bring the precondition about: where it never
     occurred and the adapter does not declare one of them, the rule is unsupported.
     """
@@ -85,6 +88,7 @@ class Rule:
     needs: frozenset[str] = frozenset()
     black_box: str = ""
     follows: tuple[str, ...] = ()
+    echoes: tuple[str, ...] = ()
     asks: frozenset[str] = frozenset()
 
     @property

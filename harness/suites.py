@@ -119,7 +119,7 @@ class Book(RuleBook):
                 yield f"rule {rule.id} has no scenario"
             if not rule.text.strip() or not rule.citations:
                 yield f"rule {rule.id} has no text or no citation"
-            for cause in rule.follows:
+            for cause in (*rule.follows, *rule.echoes):
                 if cause not in self.rules:
                     yield f"rule {rule.id} follows from rule {cause}, which does not exist"
             yield from _specifier_defect(f"rule {rule.id}", rule.versions)

@@ -63,10 +63,12 @@ def profile(**changes: Any) -> Apply:
 
 @contextmanager
 def forgotten() -> Iterator[None]:
-    """Forget what clean engines answer, before and after: a plant in the model would leave its answers behind."""
+    """Forget what engines computed, before and after: a plant in the model would leave its answers behind."""
+    from fakes.engine.memo import SHARED
     from harness.lanes import fake
 
     def forget() -> None:
+        SHARED.clear()
         for name in ("clean_answer", "_clean_model"):
             getattr(fake, name).cache_clear()
 

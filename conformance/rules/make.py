@@ -35,6 +35,7 @@ def refit(
     needs: Iterable[str] = ("call",),
     black_box: str = "",
     follows: Iterable[str] = (),
+    echoes: Iterable[str] = (),
     asks: Iterable[str] = (),
 ) -> Rule:
     """A rule about the client; its judge reads calls, traffic, canaries and, where `needs` says so, trainer records."""
@@ -49,5 +50,6 @@ def refit(
         needs=frozenset(needs),
         black_box=black_box,
         follows=tuple(follows),
+        echoes=tuple(echoes),
         asks=frozenset(asks),
     )

@@ -92,6 +92,7 @@ def _any_size(history: History) -> Verdict:
 
 
 LEFT_OUT = ("NAME-71",)  # accounts for wrong content, whichever rule sees that
+WRONG = ("VERIF-1",)  # wrong content of every refit is none of these rules' business
 
 RULES = (
     refit(
@@ -100,6 +101,7 @@ RULES = (
         _of_state("mixed"),
         ["weight_sync/tensor_bucket.py:19@0.5.23", "NovaSky-AI/SkyRL#1816"],
         follows=LEFT_OUT,
+        echoes=WRONG,
     ),
     refit(
         "NAME-2",
@@ -114,6 +116,7 @@ RULES = (
         _any_size,
         ["sgl-project/sglang#14178"],
         follows=LEFT_OUT,
+        echoes=WRONG,
         asks=["buckets"],
     ),
     refit(
@@ -122,6 +125,7 @@ RULES = (
         _of_state("auxiliary"),
         ["THUDM/slime#1673", "NVIDIA-NeMo/RL#3226", "radixark/miles#1730"],
         follows=LEFT_OUT,
+        echoes=WRONG,
     ),
     refit(
         "NAME-71",

@@ -28,17 +28,25 @@ def _at_tp_2(judge: Judge) -> Judge:
 
 
 def _right_producers(part: Part, history: History) -> Finding | bool:
-    """payload[i] was made for tp rank i of this engine, and the engine's answers are those of the weights."""
+    """payload[i] was made for tp rank i of this engine, of the tensors that the others carry, too.
+
+    Where nobody recorded who made it, the answers tell.
+    """
     if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
     known, gpus = origins(history), gpus_of(history, part.engine)
-    told = False
+    sure = True
     for call in part.payload_buckets:
+        names: frozenset[str] = frozenset()
         for position, payload in enumerate(payloads(call)):
             origin = known.get(payload)
             if origin is None:
+                sure = False
                 continue
-            told = True
+            if names and origin.names and origin.names != names:
+                other = min(origin.names ^ names)
+                return "the same tensors for every rank", f"only some of its payloads carry {other}", str(call)
+            names = names or origin.names
             right = f"payload[{position}] from the producer of {part.engine} tp rank {position}"
             if (origin.engine, origin.tp_rank) != (part.engine, position):
                 actual = f"payload[{position}] was made for {origin.engine} tp rank {origin.tp_rank}"
@@ -46,8 +54,7 @@ def _right_producers(part: Part, history: History) -> Finding | bool:
             if position < len(gpus) and origin.rank != gpus[position]:
                 actual = f"payload[{position}] came from rank {origin.rank}, not from GPU {gpus[position]}"
                 return right, actual, str(call)
-    found = content(part, history)
-    return found if found is not False else None if told else False
+    return None if sure else content(part, history)
 
 
 def _own_payload_each(part: Part, history: History) -> Finding | bool:
@@ -127,6 +134,7 @@ RULES = (
         _at_tp_2(_shape_of_the_fleet),
         ["NovaSky-AI/SkyRL#1398", f"{WORKER}:200@0.5.23"],
         follows=["NAME-71"],
+        echoes=["VERIF-1"],
     ),
     refit(
         "RANK-4",
@@ -134,6 +142,7 @@ RULES = (
         each_part(_ragged),
         ["THUDM/slime#2134"],
         follows=["NAME-71"],
+        echoes=["VERIF-1"],
     ),
     engine(
         "RANK-51",

@@ -52,8 +52,8 @@ def header(settings: Settings, lane: LaneInfo) -> str:
     return "   ".join(parts)
 
 
-def failure(result: Result, lane: LaneInfo) -> str:
-    """One finding: clause, allowed set, the actual, and the line that shows it again."""
+def failure(result: Result, lane: LaneInfo, echo: Result | None = None) -> str:
+    """One finding: clause, allowed set, the actual, what it likely repeats, and the line that shows it again."""
     rule = result.rule
     versions = f"(sglang {rule.versions})" if rule.versions else "(every sglang)"
     sut = f"        sut  {result.sut}" if result.sut else ""
@@ -75,6 +75,8 @@ def failure(result: Result, lane: LaneInfo) -> str:
             lines.append(f"  clock    {lane.clock_told}; time_scale=1 judges time-outs as they are")
         if result.faults:
             lines.append(f"  fault    {' '.join(map(str, result.faults))}")
+        if echo is not None:
+            lines.append(f"  echo     likely of {echo.rule.id}, which is broken in {echo.scenario}, too")
         for follows in result.causes:
             told = one_line(follows.actual)
             lines.append(f"  follows  likely from {follows.rule}, which the same history breaks: {told}")
@@ -91,7 +93,8 @@ def failures(run: Run) -> list[str]:
     """
     raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
     out = [f"! refits fail without any fault: {one_line(raised[0])} (in {raised[1]})"] if raised else []
-    out += [failure(r, run.lane) for r in causes_first(run.with_status("violated"))]
+    violated = causes_first(run.with_status("violated"))
+    out += [failure(r, run.lane, echo_of(r, violated)) for r in violated]
     causes = {cause(r): r for r in reversed(run.with_status("error"))}
     out += [failure(r, run.lane) for r in reversed(causes.values())]
     allowed = run.settings.allow_inconclusive
@@ -101,8 +104,19 @@ def failures(run: Run) -> list[str]:
 
 def causes_first(results: Sequence[Result]) -> list[Result]:
     """In the given order, but first what follows from nothing else, and of that first what most others follow from."""
-    follow = Counter(c.rule for result in results for c in result.causes)
-    return sorted(results, key=lambda result: (bool(result.causes), -follow[result.rule.id]))
+    echoes = {id(result): found.rule.id for result in results if (found := echo_of(result, results))}
+    follow = Counter([*(c.rule for result in results for c in result.causes), *echoes.values()])
+
+    def order(result: Result) -> tuple[bool, int]:
+        return bool(result.causes) or id(result) in echoes, -follow[result.rule.id]
+
+    return sorted(results, key=order)
+
+
+def echo_of(result: Result, violated: Sequence[Result]) -> Result | None:
+    """The breach of a more general rule, in another scenario, that this one likely repeats (`Rule.echoes`)."""
+    general = (r for r in violated if r.rule.id in result.rule.echoes and r.version == result.version)
+    return next((r for r in general if r.scenario != result.scenario), None)
 
 
 def cause(result: Result) -> str:

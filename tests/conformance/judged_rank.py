@@ -61,6 +61,21 @@ def transposed_and_wrong() -> Tape:
     return refit("x", "y", tokens=[9, 9])
 
 
+@holds("RANK-1")
+def wrong_content_by_the_right_ranks() -> Tape:
+    return refit("a", "b", tokens=[9, 9])
+
+
+@breaks("RANK-1", "only some of its payloads carry up")
+def a_rank_is_one_bucket_behind() -> Tape:
+    tape = Tape(tp=2)
+    with tape.refit(seed=1):
+        tape.trainer("export", rank=0, export=1, sha256="a", names=["norm", "up"], consumers=[["e0", 0]])
+        tape.trainer("export", rank=1, export=2, sha256="b", names=["norm"], consumers=[["e0", 1]])
+        tape.bucket(("a", "b"))
+    return tape
+
+
 @breaks("RANK-2", "are the same export")
 def one_for_all() -> Tape:
     return refit("a", "a", tokens=B)

@@ -147,14 +147,14 @@ def test_an_engine_that_a_refit_never_called_has_an_empty_part() -> None:
 
 def test_exports_are_found_with_the_update_that_carried_them() -> None:
     tape = Tape()
-    tape.trainer("export", export=7, sha256="p0", consumers=[["e0", 0]])
+    tape.trainer("export", export=7, sha256="p0", names=["norm"], consumers=[["e0", 0]])
     tape.bucket()
     tape.trainer("release", export=7)
     tape.trainer("free", export=7, exports=[7])
     (export,) = exports(tape.history)
     assert export.call is not None
     assert (len(export.released), len(export.gone)) == (1, 1)
-    assert origins(tape.history) == {"p0": Origin(0, "e0", 0)}
+    assert origins(tape.history) == {"p0": Origin(0, "e0", 0, frozenset({"norm"}))}
 
 
 def test_an_incarnation_that_was_there_before_a_refit_and_not_called_is_a_part_of_it() -> None:

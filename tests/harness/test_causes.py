@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.report.text import causes_first, failure
+from harness.report.text import causes_first, echo_of, failure
 from harness.results import results_of
 from harness.rules import Verdict, held
 from harness.runner import Runner
@@ -42,6 +42,7 @@ def results(known, exercised, **settings):
 NAMES = rule("NAME-1", broken("never sent: norm.weight"), "refit")
 CONTENT = rule("WHOLE-1", broken("[1, 2] of no set"), "refit", follows=("NAME-1",))
 ALONE = rule("ALONE-1", broken("left paused"), "refit")
+OTHER = rule("OTHER-1", broken("flushed never"), "refit")
 
 
 def test_a_finding_says_what_it_follows_from_and_the_cause_comes_first():
@@ -87,3 +88,19 @@ def test_the_worse_of_two_findings_keeps_its_own_causes():
     assert (both.causes, both.verdict.exercised, both.histories) == (with_cause.causes, 3, 2)
     alone = worse(with_cause, Finding(Verdict("violated", 1, actual="b")))
     assert (alone.causes, alone.verdict.actual) == ((), "b")
+
+
+def test_what_is_broken_in_a_plainer_scenario_too_is_an_echo_and_comes_last():
+    special = rule("SPECIAL-1", when("aux", broken("[1, 2] of no set")), "refit", echoes=("ALONE-1",))
+    found, info = results([special, OTHER, ALONE], {"aux": ("SPECIAL-1",), "plain": ("OTHER-1", "ALONE-1")})
+    both = list(found.values())
+    assert [result.rule.id for result in causes_first(both)] == ["ALONE-1", "OTHER-1", "SPECIAL-1"]
+    block = failure(found["SPECIAL-1"], info, echo_of(found["SPECIAL-1"], both))
+    assert "\n  echo     likely of ALONE-1, which is broken in s/plain, too\n  replay" in block
+
+
+def test_what_is_broken_in_its_own_scenario_alone_is_no_echo():
+    special = rule("SPECIAL-1", when("aux", broken("[1, 2] of no set")), "refit", echoes=("ALONE-1",))
+    found, _ = results([special, ALONE], {"aux": ("SPECIAL-1", "ALONE-1")})
+    assert found["ALONE-1"].status == "violated"
+    assert echo_of(found["SPECIAL-1"], list(found.values())) is None

@@ -20,6 +20,10 @@ def test_every_bundle_has_its_id():
     assert {path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz")} == set(IDS)
 
 
+JUDGED_OTHERWISE = {"planted-one-norm-left-out": {"RANK-1"}}
+"""Wrong content was taken for a wrong rank, though the exports said that every rank's were its own: no more."""
+
+
 @pytest.mark.parametrize("name", sorted(IDS))
 def test_it_is_whole_and_judged_again_as_it_was(name):
     files = read_files(FOLDER / f"{name}.tar.xz")
@@ -27,7 +31,7 @@ def test_it_is_whole_and_judged_again_as_it_was(name):
     assert bundle_id(files) == IDS[name]
     assert problems(files) == []
     assert read_manifest(files).revision
-    assert rejudge(files).different == {}
+    assert set(rejudge(files).different) == JUDGED_OTHERWISE.get(name, set())
 
 
 PLANTED = {
@@ -36,7 +40,7 @@ PLANTED = {
     "one-payload-for-all": {"RANK-1", "RANK-2"},
     "no-flush": {"CACHE-4"},
     "released-at-once": {"IPC-2"},
-    "one-norm-left-out": {"NAME-71", "RANK-1", "VER-4", "VERIF-1"},
+    "one-norm-left-out": {"NAME-71", "VER-4", "VERIF-1"},
 }
 
 
