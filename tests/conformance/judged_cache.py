@@ -61,6 +61,11 @@ def hammers() -> Tape:
     return refused_flushes(3, 0.002, then_ok=True)
 
 
+@holds("CACHE-1")
+def waits_a_twentieth_of_a_second() -> Tape:
+    return refused_flushes(5, 0.05, then_ok=True)  # floats: one gap is a little shorter
+
+
 @breaks("CACHE-1", "polls in")
 def polls_too_often() -> Tape:
     return refused_flushes(30, 0.1, then_ok=True)

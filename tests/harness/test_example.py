@@ -18,7 +18,7 @@ def test_the_example_of_a_violation_has_its_numbers_and_its_replay_line(book):
     lines = [line.split(None, 1) for line in explained(book, "CACHE-1")]
     told = {word: rest for word, *more in lines for rest in more}
     assert told["example"] == "a refused flush is asked again at once (planted; seen in THUDM/slime#1953)"
-    assert told["allowed"] == "at least one wait before the next /flush_cache"
+    assert told["allowed"] == "a wait of at least 0.05 s before the next /flush_cache"
     assert told["actual"] == "0.000 s between two polls"
     assert told["where"].startswith("refit/faults/not-idle-yet: refit 1 on e0: ")
     assert told["replay"].endswith("--plant flush-without-waits")
