@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.plants.client_calls import UPDATE, Send, requests
+from conformance.plants.client_calls import CONTROL, UPDATE, Send, requests
 from conformance.plants.make import Apply, broken, method
 
 TRANSFER = "harness.reference.transports.tensor:TensorTransfer"
@@ -167,6 +167,15 @@ def _always_two(payloads: list[Any]) -> list[Any]:
     return (payloads * 2)[:2]
 
 
+def _continue_unheard(_original: Any) -> Any:
+    def resume(self: Any, engines: Any, deadline: Any) -> None:
+        for engine in engines:
+            engine.endpoint.start("continue_generation", {}, timeout_s=5.0)
+            engine.paused = False
+
+    return resume
+
+
 def _nothing_paused(original: Any) -> Any:
     return lambda self, engines, deadline: None
 
@@ -178,6 +187,13 @@ PLANTS = (
         "NVIDIA-NeMo/RL#3519, D32",
         "the payload list is in reverse order",
         posting(_reversed),
+    ),
+    broken(
+        "success-before-the-answer",
+        "ERR-2",
+        "areal-project/AReaL#1444",
+        "success is reported while the last call is under way",
+        method(f"{CONTROL}.resume_generation", _continue_unheard),
     ),
     broken("rank-1-lags", "RANK-1", "D64", "all ranks but the first are one bucket behind", exporting(_lagging)),
     broken(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.judging import DIES, answered, every, later, op, said, wrong
 from conformance.pushes import push_answered, push_unchanged
-from conformance.refits import Finding, Part, each_part, got, reported
+from conformance.refits import Finding, Part, each_part, fleet_parts, got, reported
 from conformance.rules.make import engine, refit
-from conformance.view import BUCKET, BUCKETS, State, acted, died
+from conformance.view import BUCKET, BUCKETS, SESSION_OPS, UPDATE_OPS, State, acted, died
 from harness.history import Call, History
 from harness.rules import Verdict, held
 
@@ -69,12 +69,35 @@ def _needs_a_tokenizer(call: Call, state: State) -> bool:
     return call.op == "generate" and bool((sampling or {}).get("min_new_tokens")) and not state.dead
 
 
+LASTING = (*UPDATE_OPS, *SESSION_OPS)
+
+
+def _all_answered(part: Part, history: History) -> Finding | bool:
+    """What a success speaks of is over: its calls have ended, and none of it follows."""
+    if not part.refit.ok:
+        return False
+    until = min((r.pos for r in history.refits() if r.pos > part.refit.pos), default=history.length)
+    calls = history.calls((*LASTING, "continue_generation"), origin="sut", engine=part.engine)
+    for call in calls:
+        if part.refit.pos < call.pos < part.refit.end_pos < call.end_pos:
+            return "success when every call of the refit has ended", f"{call.op} was still under way", str(call)
+        if part.refit.end_pos < call.pos < until and call.op in LASTING:
+            return "success when nothing of the refit is left to send", f"{call.op} was sent after it", str(call)
+    return None if any(part.refit.pos < call.pos < part.refit.end_pos for call in calls) else False
+
+
 RULES = (
     refit(
         "ERR-1",
         "A call that failed, by status, by success false or by silence, fails the refit, and the error says why.",
         each_part(_failure_is_heard),
         ["managers/io_struct.py:2050@0.5.23", "areal-project/AReaL#1444"],
+    ),
+    refit(
+        "ERR-2",
+        "A refit that reports success is over: none of its calls is under way, and no bucket follows.",
+        each_part(_all_answered, over=fleet_parts),
+        ["managers/tokenizer_control_mixin.py:452@0.5.23", "areal-project/AReaL#1444"],
     ),
     engine(
         "ERR-51",

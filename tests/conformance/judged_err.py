@@ -55,6 +55,40 @@ def the_engines_words_are_lost() -> Tape:
     return failed("unknown error")
 
 
+@holds("ERR-2")
+def a_whole_refit() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.bucket()
+    tape.sut("continue_generation", {})
+    return tape
+
+
+@breaks("ERR-2", "update_weights_from_tensor was sent after it")
+def a_thread_that_nobody_waited_for() -> Tape:
+    tape = Tape()
+    tape.gen([1], engine="e1")
+    with tape.refit():
+        tape.bucket()
+    tape.bucket(engine="e1")
+    return tape
+
+
+@breaks("ERR-2", "end_weight_update was still under way")
+def an_end_that_nobody_waited_for() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.bucket()
+        end = tape.start("end_weight_update", {}, origin="sut")
+    tape.finish(end)
+    return tape
+
+
+@leaves_open("ERR-2")
+def a_refit_that_failed() -> Tape:
+    return failed("transfer failed")
+
+
 @leaves_open("ERR-1")
 def a_flush_that_was_granted_later() -> Tape:
     tape = Tape()
