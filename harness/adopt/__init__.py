@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,16 @@ TEMPLATE = Path(__file__).parent / "template"
 FILES = {"my_trainer.txt": "my_trainer.py", "README.txt": "README.md", "refitcheck.yml.txt": "refitcheck.yml"}
 
 
-def adopt(folder: Annotated[Path, typer.Argument(help="Where to write the template; made if it is not there.")]) -> int:
+def adopt(folder: Annotated[str, typer.Argument(help="Where to write the template; made if it is not there.")]) -> int:
     """Write an adapter template that runs, with a guide, a broken example and a workflow for GitHub Actions."""
-    written = write_template(folder)
+    if not folder:  # as a Path it would be the working folder
+        raise UsageError("adopt needs the name of a folder; . is this one")
+    written = write_template(Path(folder))
     for path in written:
         typer.echo(str(path))
-    typer.echo(f"now: cd {folder} && refitcheck run --side refit --exploration off --sut my_trainer:Adapter")
+    typer.echo(
+        f"now: cd {shlex.quote(folder)} && refitcheck run --side refit --exploration off --sut my_trainer:Adapter"
+    )
     return 0
 
 
@@ -26,10 +31,10 @@ def write_template(folder: Path) -> list[Path]:
     """The files. UsageError for a file that is there already, before anything is written, and for a folder that cannot
     be written."""
     targets = {TEMPLATE / name: folder / target for name, target in FILES.items()}
-    for target in targets.values():
-        if target.exists():
-            raise UsageError(f"{target} is there already: adopt writes into a folder without it")
     try:
+        for target in targets.values():
+            if target.exists():  # raises for a name that is too long
+                raise UsageError(f"{target} is there already: adopt writes into a folder without it")
         folder.mkdir(parents=True, exist_ok=True)
         for source, target in targets.items():
             target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")

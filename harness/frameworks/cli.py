@@ -30,9 +30,13 @@ def matrix(
     """One table, drivers by SGLang versions: works, refused loudly, hangs, silently stale, the engine dies."""
     from harness.frameworks import pages, running
 
+    out = None if out is None else out.absolute()  # a driver may go to another folder while it runs
     suts = running.named_suts(sut)
     settings, versions = _settings(suts, engine, tp, lane, tuple(lane_option or ()), hang_timeout)
     options = tuple(sut_option or ())
+    running.check_suts(suts, settings.hang_timeout, lambda name: options_for(name, options))
+    if out is not None:
+        pages.check_folder(out)
     found = []
     for cell in running.cells(
         settings,
@@ -70,6 +74,7 @@ def upgrade(
     if len(versions) != 2:
         raise UsageError(f"--from {old} --to {new}: name two versions")
     options = tuple(sut_option or ())
+    running.check_suts((sut,), settings.hang_timeout, lambda name: options_for(name, options))
     before, after = running.cells(settings, (sut,), versions, options_of=lambda name: options_for(name, options))
     for line in upgrading.told(before, after):
         typer.echo(line)

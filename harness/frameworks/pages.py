@@ -9,19 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from harness.frameworks.cells import WORDS, Cell
+from harness.outputs import Outputs
 from harness.whole_files import write_whole
 
 SCHEMA = 1
+FILES = ("matrix.json", "matrix.md", "matrix.html")
 _MARKS = {"works": "✓", "refused": "✗", "hangs": "⧗", "stale": "≠", "dies": "†", "unsupported": "·", "error": "!"}
 
 
 def write_all(cells: Sequence[Cell], folder: Path) -> list[Path]:
     """matrix.json, matrix.md and matrix.html in `folder`, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"matrix.json": as_json(cells), "matrix.md": as_markdown(cells), "matrix.html": as_html(cells)}
+    made = dict(zip(FILES, (as_json(cells), as_markdown(cells), as_html(cells)), strict=True))
     for name, text in made.items():
         write_whole(folder / name, text.encode())
     return [folder / name for name in made]
+
+
+def check_folder(folder: Path) -> None:
+    """UsageError where `write_all` or the histories could not write; makes the folder and its `histories`."""
+    Outputs(histories=folder).check()
+    Outputs(histories=folder / "histories").check()
+    for name in FILES:
+        Outputs(report=folder / name).check()
 
 
 def as_json(cells: Sequence[Cell]) -> str:
@@ -50,7 +60,13 @@ def axes(cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
 
 
 def causes(cell: Cell) -> list[str]:
-    """What a person has to know of a cell, in whole lines."""
+    """What a person has to know of a cell, in whole lines; none of one that works and breaks nothing."""
+    known = facts(cell)
+    return [*known, *evidence(cell)] if known else []
+
+
+def facts(cell: Cell) -> list[str]:
+    """Why a cell is what it is, and what else is wrong with it."""
     out = [_plain(cell.why)] if cell.why else []
     if cell.missing and cell.outcome != "works":
         out.append(f"it never calls {' and '.join(cell.missing)}, which SGLang {cell.version} asks for around buckets")
@@ -58,10 +74,12 @@ def causes(cell: Cell) -> list[str]:
     out += [f"{', '.join(cell.paused)} stays paused"] if cell.paused else []
     if cell.violated:
         out.append(f"rules broken without any fault: {', '.join(cell.violated)}")
-    if out:
-        out += [f"history: {cell.history}"] if cell.history else []
-        out += [f"`{cell.replay}`"] if cell.replay else []
     return out
+
+
+def evidence(cell: Cell) -> list[str]:
+    """How to see a cell oneself: its history, and the command that makes it again."""
+    return [f"history: {cell.history}"] * bool(cell.history) + [f"`{cell.replay}`"] * bool(cell.replay)
 
 
 def as_html(cells: Sequence[Cell]) -> str:

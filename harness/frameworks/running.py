@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from harness.errors import RefitcheckError, UsageError
+from harness.errors import HarnessError, RefitcheckError, UsageError
 from harness.frameworks.cells import Cell, cell_of
 from harness.history import History
 from harness.history_files import write_records
-from harness.runner import Runner
+from harness.runner import Runner, imported, outlived
 from harness.settings import Settings
+from harness.sut.adapters.found import located
 from harness.sut.adapters.table import FRAMEWORKS
 from harness.sut.loader import installed
 from harness.units import Unit
@@ -37,6 +39,21 @@ def resolved(name: str) -> str:
     return name
 
 
+def check_suts(suts: Sequence[str], hang_timeout: float, options_of: Callable[[str], dict[str, str]]) -> None:
+    """UsageError, before the first cell, for a driver that is none and for a `checkout` that is not its checkout."""
+    for sut in suts:
+        with suppress(HarnessError), outlived():  # one that ends the process is told in its cell
+            imported(resolved(sut), hang_timeout)
+        checkout = options_of(sut).get("checkout", "")
+        if sut in FRAMEWORKS and checkout:
+            try:
+                located(FRAMEWORKS[sut], checkout)
+            except HarnessError as error:
+                raise UsageError(f"--sut-option checkout={checkout}: {error}") from error
+            except OSError as error:
+                raise UsageError(f"--sut-option checkout={checkout}: {error.strerror or error}") from error
+
+
 def cells(
     settings: Settings,
     suts: Sequence[str],
@@ -46,7 +63,10 @@ def cells(
     options_of: Callable[[str], dict[str, str]] | None = None,
     runner_of: Callable[[Settings], Runner] = Runner,
 ) -> Iterator[Cell]:
-    """Each cell as it ends; `options_of` gives the options of one driver (`checkout`). Never raises for a driver."""
+    """Each cell as it ends; `options_of` gives the options of one driver (`checkout`).
+
+    UsageError for what the caller can mend, as a driver of urls on a lane without; never raises for what a driver does.
+    """
     import dataclasses
 
     for sut in suts:
@@ -55,6 +75,8 @@ def cells(
             mine = dataclasses.replace(settings, suts=(resolved(sut),), versions=(version,), sut_options=options)
             try:
                 yield _cell(mine, sut, version, histories, runner_of)
+            except UsageError:
+                raise
             except RefitcheckError as error:
                 yield Cell(sut, version, "error", why=told(error))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.frameworks.cells import Cell
-from harness.frameworks.pages import causes
+from harness.frameworks.pages import causes, evidence, facts
 
 GOOD = ("works",)
 
@@ -16,8 +16,7 @@ def told(before: Cell, after: Cell) -> list[str]:
         bad = before if before.outcome in ("unsupported", "error") else after
         return [f"{head}: cannot be said: on {bad.version} it {_verb(bad)}: {bad.why}"]
     if after.outcome == "works" and not new:
-        was = "" if before.outcome == "works" else f" (on {before.version} it {_verb(before)})"
-        return [f"{head}: nothing breaks{was}."]
+        return [f"{head}: nothing breaks."] if before.outcome == "works" else _mends(head, before, after)
     if after.outcome == before.outcome and not new:
         return [f"{head}: it {_verb(after)} on both.", *_indented(after)]
     if after.outcome == "works":
@@ -34,6 +33,16 @@ def breaks(before: Cell, after: Cell) -> int:
         return 3
     worse = before.outcome == "works" and after.outcome != "works"
     return 1 if worse or set(after.violated) - set(before.violated) else 0
+
+
+def _mends(head: str, before: Cell, after: Cell) -> list[str]:
+    """Nothing breaks, but nobody may read from that that the driver runs on both."""
+    why = "; ".join(facts(before))
+    return [
+        f"{head}: it works on {after.version}; on {before.version} it does not: it {_verb(before)}"
+        + (f": {why}" if why else "."),
+        *(f"  {line}" for line in evidence(before)),
+    ]
 
 
 def _verb(cell: Cell) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -62,6 +63,8 @@ def _server(against: str, profile: str, steps: int, seed: int, fatal: int, tp: i
     from real_runs.fuzz import server_run
     from real_runs.server import ServerError
 
+    if not against.startswith(server_run.LANE):
+        _check_url(against)
     try:
         return server_run.run(
             server_run.ServerSettings(against, profile, steps, seed, fatal, tp, keep_record), typer.echo
@@ -70,3 +73,11 @@ def _server(against: str, profile: str, steps: int, seed: int, fatal: int, tp: i
         raise UsageError(str(error)) from None
     except ServerError as error:
         raise HarnessError(str(error)) from None
+
+
+def _check_url(url: str) -> None:
+    """UsageError for an address that cannot be parsed: `urlsplit` and its `port` raise ValueError."""
+    try:
+        _ = urlsplit(url if "//" in url else f"http://{url}").port
+    except ValueError as error:
+        raise UsageError(f"--against {url}: {error}") from None

@@ -1,10 +1,12 @@
 """The template: what it writes runs, says what the guide says, and overwrites nothing."""
 
 import importlib.util
+import shlex
 import sys
 
 import pytest
 
+from harness import cli
 from harness.adopt import FILES, write_template
 from harness.errors import UsageError
 from harness.runner import Runner
@@ -75,3 +77,20 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 def test_every_file_of_the_template_is_written(tmp_path):
     written = write_template(tmp_path / "a" / "b")
     assert sorted(path.name for path in written) == sorted(FILES.values())
+
+
+@pytest.mark.parametrize(("name", "text"), [("a" * 300, "name too long"), ("", "needs the name of a folder")])
+def test_a_name_that_cannot_be_one_is_one_line(tmp_path, monkeypatch, capsys, name, text):
+    monkeypatch.chdir(tmp_path)
+    assert cli.invoke(("adopt", name)) == 4
+    said = capsys.readouterr().err
+    assert text in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_command_is_quoted(tmp_path, capsys):
+    folder = f"{tmp_path}/my trainer; $(id)"
+    assert cli.invoke(("adopt", folder)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(last)[:4] == ["now:", "cd", folder, "&&"]

@@ -73,7 +73,8 @@ def test_one_that_is_not_installed_and_one_that_cannot_be_set_up():
     broken = cell("BrokenSetup")
     assert (broken.outcome, broken.told) == ("error", "could not be judged")
     assert "setup() raised ValueError: no config" in broken.why
-    assert cell("NoSuchDriver").outcome == "error"
+    with pytest.raises(UsageError, match="has no 'NoSuchDriver'"):
+        cell("NoSuchDriver")
 
 
 def test_options_are_everybody_s_or_one_driver_s():
@@ -131,7 +132,6 @@ def test_an_upgrade_that_breaks_says_what_is_missing():
     ("before", "after", "told", "code"),
     [
         (WORKS, WORKS, "nothing breaks.", 0),
-        (REFUSED, WORKS, "nothing breaks (on 0.5.23 it is refused and leaves the engine paused).", 0),
         (REFUSED, REFUSED, "it is refused and leaves the engine paused on both.", 0),
         (WORKS, Cell("d", "0.5.23", "hangs"), "it breaks. On 0.5.20 it works, on 0.5.23 it hangs.", 1),
         (WORKS, dataclasses.replace(WORKS, rules={"SESS-1": "violated"}), "it works, but breaks SESS-1", 1),
@@ -146,6 +146,19 @@ def test_an_upgrade_that_breaks_says_what_is_missing():
 def test_other_upgrades(before, after, told, code):
     assert told in upgrade.told(before, after)[0]
     assert upgrade.breaks(before, after) == code
+
+
+def test_one_that_works_on_the_newer_version_only_is_not_told_as_one_that_works():
+    before = dataclasses.replace(REFUSED, version="0.5.20", missing=(), unknown=("begin_weight_update",), rules={})
+    after = dataclasses.replace(WORKS, version="0.5.23")
+    assert upgrade.told(before, after) == [
+        "d: 0.5.20 -> 0.5.23: it works on 0.5.23; on 0.5.20 it does not: it is refused and leaves the engine paused: "
+        "Refused: no session; it calls /begin_weight_update, which SGLang 0.5.20 does not have; e0 stays paused",
+        "  history: h.xz",
+        "  `refitcheck run`",
+    ]
+    assert upgrade.breaks(before, after) == 0
+    assert upgrade.told(Cell("d", "0.5.20", "hangs"), after)[0].endswith("on 0.5.20 it does not: it hangs.")
 
 
 def test_the_pages(tmp_path):

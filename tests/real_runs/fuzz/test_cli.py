@@ -86,6 +86,8 @@ def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
         (["--oracle", "--derive", "9"], "unknown engine version '9'"),
         (["--against", "sglang-cpu:0.5.9"], "no pins for SGLang '0.5.9'"),
         (["--against", "nonsense"], "nonsense: not a URL with a port"),
+        (["--against", "http://[::1"], "http://[::1: Invalid IPv6 URL"),
+        (["--against", "http://127.0.0.1:99999"], "http://127.0.0.1:99999: Port out of range"),
         (["--against", "http://127.0.0.1:1", "--profile", "9"], "unknown engine version '9'"),
     ],
 )

@@ -1,0 +1,66 @@
+"""What the caller of `matrix` and `upgrade` got wrong: one line and exit code 4, before any cell."""
+
+import pytest
+
+from harness import cli
+from harness.frameworks import pages, running
+
+HERE = "tests.harness.frameworks.drivers"
+
+
+@pytest.fixture
+def no_cells(monkeypatch):
+    def never(*args, **options):
+        raise AssertionError("a cell was run")
+
+    monkeypatch.setattr(running, "cells", never)
+
+
+def refused(capsys, *argv):
+    assert cli.invoke(argv) == 4
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "harness error" not in said.err
+    return said.err
+
+
+@pytest.mark.parametrize("command", [("matrix", "--engine", "fake:0.5.23"), ("upgrade", "--from", "0.5.20")])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--sut", "nope"), "no system under test 'nope'"),
+        (("--sut", "no.such.module:x"), "no module named 'no'"),
+        (("--sut", "slime", "--sut-option", "checkout=/nonexistent"), "slime: no folder /nonexistent"),
+        (("--sut", "slime", "--sut-option", "slime.checkout=" + "x" * 300), "checkout=xxx"),
+        (("--sut", "verl", "--sut-option", "checkout=/"), "/ is no checkout of it"),
+    ],
+)
+def test_a_driver_that_is_none(no_cells, capsys, command, options, text):
+    assert text in refused(capsys, *command, "--lane", "fake", *options)
+
+
+def test_a_driver_of_urls_on_a_lane_without(capsys):
+    assert "needs --lane http" in refused(
+        capsys, "matrix", "--sut", "slime", "--lane", "fake", "--engine", "fake:0.5.23"
+    )
+
+
+def test_a_driver_that_is_not_installed_is_a_cell(capsys):
+    argv = ("matrix", "--sut", f"{HERE}:NotInstalled", "--lane", "fake", "--engine", "fake:0.5.23")
+    assert cli.invoke(argv) == 0
+    assert "not installed: toy is not installed" in capsys.readouterr().out
+
+
+def test_an_out_that_cannot_be_written(no_cells, capsys, tmp_path):
+    argv = ("matrix", "--sut", f"{HERE}:Works", "--lane", "fake", "--engine", "fake:0.5.23", "--out")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "taken" / "matrix.html").mkdir(parents=True)
+    for out in (tmp_path / "file", "/proc/x", tmp_path / ("x" * 300), tmp_path / "taken"):
+        assert str(out) in refused(capsys, *argv, str(out))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_check_leaves_nothing_but_folders(tmp_path):
+    pages.check_folder(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["histories"]
