@@ -129,10 +129,15 @@ class Crew:
                 if interrupts:
                     raise KeyboardInterrupt
                 for worker in busy:
-                    if worker.said() or (worker.process.exitcode is not None):
+                    ended = worker.process.exitcode is not None  # before the look: what it said last is not missed
+                    if worker.said():
                         result = self._answer(worker)
-                        if result is not None:
-                            yield result
+                    elif ended:  # no end of the pipe to wait for: a process that the client forked may hold it open
+                        result = self._fallen(worker)
+                    else:
+                        continue
+                    if result is not None:
+                        yield result
                 late = self._vigil.late()
                 if late:
                     raise HarnessError(f"{late} does not come back, and nothing interrupts it")
@@ -164,6 +169,9 @@ class Crew:
             raised, what = worker.answer()
         except (EOFError, OSError):
             return self._fallen(worker)
+        except Exception as error:  # the client wrote into our pipe
+            why = self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
+            raise HarnessError(f"{why}: what it said is no answer: {told(error)}") from None
         if raised:
             raise what
         return what
@@ -238,7 +246,13 @@ def _interrupts_noted() -> Iterator[list[int]]:
         return
     # What a background job was told to ignore it goes on ignoring.
     heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda got, _: noted.append(got)) for number in heard}
+
+    def hear(number: int, frame: object) -> None:
+        noted.append(number)
+        if len(noted) > 2:  # nobody looks: it is stuck in a read
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, hear) for number in heard}
     try:
         yield noted
     finally:

@@ -27,6 +27,10 @@ class Item:
     extra_key: str | None
 
 
+MOST_ANSWERS = 10_000
+"""To a call. A bound of the fake's own: SGLang would try, and be away for as long as it takes."""
+
+
 @dataclass(slots=True)
 class GenerateRequest:
     """A checked body: its prompts, whether the reply is a list, and whether it streams. `refusal` is what it is refused
@@ -56,6 +60,8 @@ def build(body: Mapping[str, Any]) -> GenerateRequest:
         ids, text, count = ids and [ids], text and [text], 1
     if ids and not all(ids):
         raise ValueError(m.EMPTY_INPUT.text)
+    if count * n > MOST_ANSWERS:
+        raise ValueError(f"the fake gives at most {MOST_ANSWERS} answers to a call; this one asks for {count * n}")
     each = _Each(body, count, n, single=single)
     rids, sampling, keys = each.rids(), each.of("sampling_params"), each.of("extra_key")
     wanted, starts, tops = (each.logprob(name) for name in ("return_logprob", "logprob_start_len", "top_logprobs_num"))

@@ -93,3 +93,9 @@ def test_files_lie_where_they_were_asked_for_wherever_the_client_goes(tmp_path):
     assert (code, err) == (0, "")
     assert (tmp_path / "r.json").is_file()
     assert len(list((tmp_path / "h").iterdir())) == 1
+
+
+def test_what_a_client_writes_into_the_pipe_is_one_line_that_names_it():
+    code, out, err = run("tests.harness.unpleasant:WritesIntoThePipe")
+    assert (code, out, err.count("\n")) == (HARNESS_ERROR, "", 1)
+    assert "unpleasant:WritesIntoThePipe': refit 1: what it said is no answer: UnpicklingError" in err

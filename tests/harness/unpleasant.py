@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import ctypes
 import itertools
 import os
@@ -108,3 +109,14 @@ class GoesElsewhere(Adapter):
     def refit(self, deadline_s):
         os.chdir("/")
         return super().refit(deadline_s)
+
+
+class WritesIntoThePipe(Adapter):
+    """What its parent reads is no answer of a worker."""
+
+    def refit(self, deadline_s):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                    os.write(int(number), b"\0\0\0\x04oops")
+        time.sleep(1e6)

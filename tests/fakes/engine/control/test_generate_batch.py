@@ -174,3 +174,10 @@ def test_a_list_that_does_not_fit_the_batch_is_a_bare_500(body, error):
     reply = engine.call("generate", body)
     assert (reply.status, reply.body, reply.value) == (500, "Internal Server Error", error)
     assert engine.call("generate", generate_body(1)).status == 200
+
+
+def test_more_answers_than_anybody_wants_are_refused_before_they_are_made():
+    assert said({"input_ids": TWO, "sampling_params": {"n": 5_001}}) == (
+        "the fake gives at most 10000 answers to a call; this one asks for 10002"
+    )
+    assert len(build({"input_ids": TWO, "sampling_params": {"n": 5_000}}).items) == 2
