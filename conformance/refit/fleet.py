@@ -10,7 +10,9 @@ scenarios = ScenarioList("refit/fleet", side="refit")
 FAKE = "fake only: a second real server does not fit"
 
 
-@scenarios.add("RANK-1", "RANK-2", "RANK-3", "RANK-4", "IPC-1", relation=FAKE, lanes=["fake", "http"], min_tp=2)
+@scenarios.add(
+    "RANK-1", "RANK-2", "RANK-3", "RANK-4", "IPC-1", "ERR-2", relation=FAKE, lanes=["fake", "http"], min_tp=2
+)
 def unequal_engines(bench: Bench) -> None:
     """Two ranks and one rank: three trainer ranks, so that no tensor divides evenly among them."""
     handles = [bench.engine(), bench.engine(tp=1)]
