@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,22 @@ def test_files_lie_where_they_were_asked_for_wherever_the_client_goes(tmp_path):
     assert (code, err) == (0, "")
     assert (tmp_path / "r.json").is_file()
     assert len(list((tmp_path / "h").iterdir())) == 1
+
+
+def test_a_worker_that_ends_is_seen_though_a_process_that_the_client_forked_lives(tmp_path):
+    """It holds the worker's end of the pipe, so that nothing says that the pipe has ended."""
+    child, said = tmp_path / "child", tmp_path / "said"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REFITCHECK_TEST_CHILD": str(child)}
+    line = [sys.executable, "-m", "harness.cli", "run", "-n", "1", "--sut", "tests.harness.unpleasant:DiesWithAChild"]
+    line += ["--scenario", "refit/envelope/two-refits", *NARROW]
+    try:
+        with said.open("w") as file:  # and no pipe of ours
+            done = subprocess.run(line, cwd=ROOT, env=environment, stdout=file, stderr=file, timeout=50, check=False)
+    finally:
+        if child.exists() and child.read_text():
+            os.kill(int(child.read_text()), signal.SIGKILL)
+    assert done.returncode == HARNESS_ERROR
+    assert "a worker process ended with exit code -9 in scenario refit/envelope/two-refits: system" in said.read_text()
 
 
 def test_what_a_client_writes_into_the_pipe_is_one_line_that_names_it():

@@ -120,3 +120,17 @@ class WritesIntoThePipe(Adapter):
                 if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
                     os.write(int(number), b"\0\0\0\x04oops")
         time.sleep(1e6)
+
+
+class DiesWithAChild(Adapter):
+    """Its process ends; one that it forked lives on, and holds what it held open."""
+
+    def refit(self, deadline_s):
+        if os.fork() == 0:
+            signal.alarm(60)  # whatever becomes of who reads this
+            with open(os.environ["REFITCHECK_TEST_CHILD"], "w") as file:
+                file.write(str(os.getpid()))
+            signal.pause()
+        while not os.path.exists(os.environ["REFITCHECK_TEST_CHILD"]):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
