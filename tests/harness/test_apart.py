@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,24 @@ def test_what_a_client_writes_into_the_pipe_is_one_line_that_names_it():
     code, out, err = run("tests.harness.unpleasant:WritesIntoThePipe")
     assert (code, out, err.count("\n")) == (HARNESS_ERROR, "", 1)
     assert "unpleasant:WritesIntoThePipe': refit 1: what it said is no answer: UnpicklingError" in err
+
+
+def test_a_parent_that_is_stuck_in_a_read_hears_the_third_interrupt(tmp_path):
+    word = tmp_path / "word"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REFITCHECK_TEST_CHILD": str(word)}
+    line = [sys.executable, "-m", "harness.cli", "run", "-n", "1", "--sut", "tests.harness.unpleasant:SaysHalfAWord"]
+    line += ["--scenario", "refit/envelope/two-refits", *NARROW]
+    with subprocess.Popen(line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
+        try:
+            while not word.exists() and run.poll() is None:
+                time.sleep(0.01)
+            for _ in range(300):  # seconds at most; it may not have come to the read yet, and one signal hides the next
+                run.send_signal(signal.SIGTERM)
+                try:
+                    run.wait(1.0)
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            run.kill()
+    assert run.returncode == 130

@@ -134,3 +134,16 @@ class DiesWithAChild(Adapter):
         while not os.path.exists(os.environ["REFITCHECK_TEST_CHILD"]):
             pass
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class SaysHalfAWord(Adapter):
+    """Its parent reads the length of an answer that never comes."""
+
+    def refit(self, deadline_s):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                    os.write(int(number), b"\x7f\xff\xff\xff")
+        with open(os.environ["REFITCHECK_TEST_CHILD"], "w") as file:
+            file.write("said")
+        time.sleep(1e6)
