@@ -12,7 +12,8 @@ from collections.abc import Callable
 from itertools import chain, repeat
 from typing import Any
 
-from harness.mutate.source import FunctionNode, _with
+from harness.mutate.source import FunctionNode
+from harness.mutate.trees import Copying, changed
 
 TICK = "__refitcheck_tick__"
 MINIMUM = 200_000
@@ -64,31 +65,19 @@ def limit_for(steps: int) -> int:
     return steps * FACTOR + MINIMUM
 
 
-class _Ticks(ast.NodeTransformer):
+class _Ticks(Copying):
     def _loop(self, node: Any) -> Any:
         made = self.generic_visit(node)
-        return _with(made, body=[_tick(node.body[0]), *made.body])  # type: ignore[attr-defined]  # a function has one
+        return changed(made, body=[_tick(node.body[0]), *made.body])
 
     visit_For = visit_While = visit_AsyncFor = _loop  # noqa: N815
 
     def _function(self, node: Any) -> Any:
         made: Any = self.generic_visit(node)
         at = 1 if ast.get_docstring(node, clean=False) is not None else 0
-        return _with(made, body=[*made.body[:at], _tick(node.body[0]), *made.body[at:]])
+        return changed(made, body=[*made.body[:at], _tick(node.body[0]), *made.body[at:]])
 
     visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Like the base class, but copies what changes: trees are shared between mutants."""
-        changes: dict[str, Any] = {}
-        for name, old in ast.iter_fields(node):
-            if isinstance(old, list):
-                new = [self.visit(x) if isinstance(x, ast.AST) else x for x in old]
-                if any(a is not b for a, b in zip(new, old, strict=True)):
-                    changes[name] = new
-            elif isinstance(old, ast.AST) and (made := self.visit(old)) is not old:
-                changes[name] = made
-        return _with(node, **changes) if changes else node
 
 
 def _tick(near: ast.AST) -> ast.stmt:

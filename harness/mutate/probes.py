@@ -14,7 +14,8 @@ from typing import Any
 
 from harness.mutate.pure import GUARDS, builtin, guarded, listed, method, pure
 from harness.mutate.sites import Site, placed
-from harness.mutate.source import FunctionNode, _with
+from harness.mutate.source import FunctionNode
+from harness.mutate.trees import Copying, changed
 
 VALUE = "__refitcheck_value__"
 EMPTY, AGREED = "__refitcheck_empty__", "__refitcheck_agreed__"
@@ -104,7 +105,7 @@ class Probes:
 
     def _augmented(self, site: Site, node: ast.AugAssign) -> None:
         """`x += e` beside `x -= e`: the sums are compared."""
-        target: Any = _with(node.target, ctx=ast.Load())
+        target: Any = changed(node.target, ctx=ast.Load())
         if self._pure(target) and self._pure(node.value):
             sums = [ast.BinOp(target, op, node.value) for op in (node.op, site.change.edits[0].new)]
             parts = [guarded(placed(part, node), {}, self._shadowed) for part in (target, *sums)]
@@ -195,7 +196,7 @@ class Probes:
         probe.thunks.append(placed(thunk, root))
 
 
-class _Rewrite(ast.NodeTransformer):
+class _Rewrite(Copying):
     def __init__(self, probes: dict[int, Probe], kept: dict[int, str]) -> None:
         self._probes, self._kept = probes, kept
 
@@ -205,25 +206,13 @@ class _Rewrite(ast.NodeTransformer):
         if probe is not None and isinstance(node, ast.Try):
             seen = [ast.Expr(_call(probe.see)), ast.Raise()]
             handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, seen)
-            made = placed(_with(made, handlers=[*made.handlers, handler]), node)
+            made = placed(changed(made, handlers=[*made.handlers, handler]), node)
         elif probe is not None:
             each = ast.Tuple([ast.Lambda(_arguments(), thunk) for thunk in probe.thunks], ast.Load())
             made = placed(_call(probe.see, _call(probe.begin), made, ast.Lambda(_arguments(VALUE), each)), node)
         if id(node) in self._kept:
             made = placed(ast.NamedExpr(ast.Name(self._kept[id(node)], ast.Store()), made), node)
         return made
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Like the base class, but copies what it descends into: the tree is shared."""
-        changes: dict[str, Any] = {}
-        for name, old in ast.iter_fields(node):
-            if isinstance(old, list):
-                new = [self.visit(x) if isinstance(x, ast.AST) else x for x in old]
-                if any(a is not b for a, b in zip(new, old, strict=True)):
-                    changes[name] = new
-            elif isinstance(old, ast.AST) and (made := self.visit(old)) is not old:
-                changes[name] = made
-        return _with(node, **changes) if changes else node  # type: ignore[no-any-return]
 
 
 def _skips(node: ast.AST, new: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict
 from types import MappingProxyType
 from typing import Any
 
-from harness.mutate.source import _with
+from harness.mutate.trees import changed
 
 ITEM, ELEMENTS, METHOD = "__refitcheck_item__", "__refitcheck_elements__", "__refitcheck_method__"
 GUARDS = frozenset((ITEM, ELEMENTS, METHOD))
@@ -147,11 +147,11 @@ class _Guarded(ast.NodeTransformer):
         if isinstance(made, ast.Subscript) and not any(isinstance(n, ast.Slice) for n in ast.walk(made.slice)):
             return _call(ITEM, node, made.value, made.slice)
         if isinstance(made, ast.comprehension):
-            return _with(made, iter=_call(ELEMENTS, node.iter, made.iter))  # type: ignore[attr-defined]
+            return changed(made, iter=_call(ELEMENTS, made.iter, made.iter))
         if isinstance(made, ast.Compare):
             inside = [isinstance(op, (ast.In, ast.NotIn)) for op in made.ops]
             over = [_call(ELEMENTS, c, c) if yes else c for c, yes in zip(made.comparators, inside, strict=True)]
-            return _with(made, comparators=over)
+            return changed(made, comparators=over)
         if isinstance(made, ast.Call):
             return self._call(node, made)
         return made
@@ -163,17 +163,17 @@ class _Guarded(ast.NodeTransformer):
             return made
         args = [a if isinstance(a, (ast.GeneratorExp, ast.Call)) else _call(ELEMENTS, a, a) for a in made.args]
         func = _call(METHOD, node, made.func.value, ast.Constant(reads)) if reads else made.func
-        return _with(made, args=args, func=func)
+        return changed(made, args=args, func=func)
 
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Like the base class, but copies what it descends into: the tree is shared."""
+    def generic_visit(self, node: ast.AST) -> Any:
+        """A copy of all of it: the original's nodes are known by their identity, and these are not they."""
         changes: dict[str, Any] = {}
         for name, old in ast.iter_fields(node):
             if isinstance(old, list):
                 changes[name] = [self.visit(x) if isinstance(x, ast.AST) else x for x in old]
             elif isinstance(old, ast.AST) and not isinstance(old, ast.expr_context):
                 changes[name] = self.visit(old)
-        return _with(node, **changes) if changes else node  # type: ignore[no-any-return]
+        return changed(node, **changes) if changes else node
 
 
 def guarded(node: ast.AST, temporary: dict[int, str], shadowed: frozenset[str]) -> Any:

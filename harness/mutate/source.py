@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 from harness.errors import UsageError
 from harness.mutate import guard
+from harness.mutate.trees import changed
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _FUTURE = 0x100000  # CO_FUTURE_ANNOTATIONS
@@ -143,7 +143,7 @@ def _outermost(module: str, node: ast.AST, classes: tuple[str, ...]) -> Iterator
 def compile_function(source: Source, function: Function, node: FunctionNode, free: tuple[str, ...] = ()) -> CodeType:
     """The code object of `node`, in place of `function`. `free` are free variables that must stay, used or not."""
     keep = [ast.If(ast.Constant(False), [ast.Expr(ast.Name(name, ast.Load()))], []) for name in free]
-    made: ast.stmt = _with(node, decorator_list=[], returns=None, body=[*node.body, *keep])
+    made: ast.stmt = changed(node, decorator_list=[], returns=None, body=[*node.body, *keep])
     for name in reversed(function.classes):
         made = ast.ClassDef(name=name, bases=[], keywords=[], body=[made], decorator_list=[])
         made.type_params = []  # type: ignore[attr-defined]  # asked for from 3.12 on
@@ -162,13 +162,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield const
             if const.co_name.startswith("<generic parameters"):
                 yield from _codes(const)
-
-
-def _with(node: Any, **changes: Any) -> Any:
-    """A shallow copy of an AST node with some fields replaced."""
-    fields = {name: getattr(node, name) for name in node._fields if hasattr(node, name)}
-    made = type(node)(**{**fields, **changes})
-    return ast.copy_location(made, node)
 
 
 class Live:

@@ -23,7 +23,7 @@ class MultiprocessingSerializer:
 
         import torch.multiprocessing
 
-        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]  # torch's own, without types
         file = io.BytesIO()
         ForkingPickler(file).dump(obj)
         data = file.getvalue()

@@ -97,7 +97,7 @@ class Rank:
     """One trainer rank."""
 
     def __init__(self, about: dict[str, Any]) -> None:
-        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]  # torch's own, without types
         common.init_process_group(about)
         _as_patched()
         self.worker = Worker(about)

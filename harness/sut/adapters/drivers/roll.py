@@ -36,7 +36,7 @@ class Rank:
     """The trainer and the inference workers in one process, one strategy for each engine."""
 
     def __init__(self, about: dict[str, Any]) -> None:
-        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]  # torch's own, without types
         os.environ["REFITCHECK_SGLANG_ENGINES"] = ",".join(engine["url"] for engine in about["engines"])
         self.state: dict[str, Any] = {}
         self.strategies = [(self._strategy(about, engine), engine["tp"]) for engine in about["engines"]]
