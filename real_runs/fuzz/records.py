@@ -15,7 +15,10 @@ PACKAGES = ("fakes.engine", "real_runs.fuzz")
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """One green search. `digest` is the sha256 of SGLang's manager, `sources` a hash of the fake's engine and of the
-    code that asked; `parts` are what was SGLang's own. `explained` counts the known differences that were met."""
+    code that asked; `parts` are what was SGLang's own. `explained` counts the known differences that were met.
+
+    `reachable` is the number of cells that could have been met, None where nobody counts them (of a server); `remarks`
+    are a person's, on what the run does not say of itself."""
 
     kind: str
     version: str
@@ -27,12 +30,13 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     sequences: int
     deaths: int
     cells: int
-    reachable: int
+    reachable: int | None
     missing: list[str]
     parts: list[str]
     digest: str
     sources: str
     explained: dict[str, int] = {}
+    remarks: list[str] = []
 
     @property
     def name(self) -> str:

@@ -152,7 +152,7 @@ def _record(settings: ServerSettings, search: Search, sources: str) -> records.V
         sequences=search.sequences,
         deaths=search.fatal,
         cells=len(search.cells),
-        reachable=len(search.cells),
+        reachable=None,
         missing=[],
         parts=["server"],
         digest="",

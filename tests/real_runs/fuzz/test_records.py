@@ -39,6 +39,7 @@ def test_committed_records_are_of_whole_runs():
     for name, record in found.items():
         assert profile(name).version == name
         assert record.steps >= 100_000
+        assert record.reachable is not None
         assert record.cells / record.reachable >= 0.95
         assert len(record.missing) == record.reachable - record.cells
 
@@ -75,3 +76,9 @@ def test_coverage_names_what_was_not_reached():
     assert all(operation != "begin_weight_update" for operation, _ in every)
     got, wanted, missing = coverage(chosen, every[1:])
     assert (got, wanted, missing) == (len(every) - 1, len(every), [every[0]])
+
+
+def test_a_record_of_a_server_claims_no_coverage():
+    (record,) = (r for r in records.read(records.folder()) if r.kind.startswith("server"))
+    assert (record.reachable, record.missing) == (None, [])
+    assert record.remarks
