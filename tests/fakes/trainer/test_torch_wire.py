@@ -18,7 +18,7 @@ from fakes.trainer import TorchResolver, TrainerKit, shm
 from fakes.trainer.shm import leftovers
 from fakes.trainer.torch_wire import export_bucket, export_list, file_share, torch_share
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="payloads of real torch; without it the fakes need none")
 
 NAMED = [
     ("a", np.arange(12, dtype=np.float32).reshape(3, 4).astype(ml_dtypes.bfloat16)),

@@ -16,7 +16,7 @@ from fakes.engine.profiles import PROFILES
 from fakes.fronts import sglang_shim
 from fakes.trainer.torch_wire import TorchResolver
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="payloads of real torch; without it the fakes need none")
 
 
 def opened(data, version, rank=0, load_format=None):
