@@ -8,7 +8,7 @@ from harness.reference.transports.side_group import unbound
 
 
 def test_torch_makes_no_split_of_an_unbound_default_group(tmp_path):
-    torch = pytest.importorskip("torch", reason="payloads of real torch; without it the fakes need none")
+    torch = pytest.importorskip("torch", reason="a default group of real torch")
     dist = torch.distributed
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)

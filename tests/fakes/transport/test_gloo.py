@@ -16,7 +16,7 @@ from fakes.transport import gloo
 from fakes.transport.gloo_groups import GlooGroups, Peers
 from fakes.transport.groups import GroupError, GroupTimeout, Hang
 
-torch = pytest.importorskip("torch", reason="payloads of real torch; without it the fakes need none")
+torch = pytest.importorskip("torch", reason="groups of real torch")
 
 FORM = timedelta(seconds=300)
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
