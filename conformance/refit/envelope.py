@@ -12,7 +12,7 @@ FEW = 3  # tokens of a canary: exploration runs this hundreds of times, and log-
 ALWAYS = (
     "SESS-1", "SESS-3", "SESS-4", "SESS-71", "PAUSE-1", "PAUSE-2", "PAUSE-3", "PAUSE-5", "PAUSE-6", "CACHE-1",
     "CACHE-3", "CACHE-4", "VER-1", "VER-4", "VER-71", "RANK-1", "RANK-2", "IPC-1", "IPC-2", "IPC-3", "PART-1", "ERR-1",
-    "LIVE-2", "LOCK-2", "MEM-1", "MEM-2", "MEM-3", "NAME-71", "VERIF-1",
+    "ERR-2", "LIVE-2", "LOCK-2", "MEM-1", "MEM-2", "MEM-3", "NAME-71", "VERIF-1",
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def two_refits(bench: Bench) -> None:
     refit_twice(bench, 1)
 
 
-@scenarios.add(*ALWAYS, "ERR-2", relation="fake only: a second real server does not fit", explore=True, lanes=["fake"])
+@scenarios.add(*ALWAYS, relation="fake only: a second real server does not fit", explore=True, lanes=["fake"])
 def two_refits_of_a_fleet(bench: Bench) -> None:
     """Two engines."""
     refit_twice(bench, 2)
