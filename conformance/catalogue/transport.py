@@ -199,4 +199,16 @@ MUTANTS = (
         ),
         target=f"{TRANSFER}._step",
     ),
+    mutant(
+        "one-number-lost",
+        "VERIF-3",
+        "lightseekorg/tokenspeed#1373",
+        "one number of a norm is sent one per cent larger: no answer changes enough to be told from rounding",
+        ReplaceExpr(
+            "parcel.named",
+            "[(n, np.append((t[:1] * 1.01).astype(t.dtype), t[1:]) if n == 'model.norm.weight' else t) "
+            "for n, t in parcel.named]",
+        ),
+        target=f"{TRANSFER}._step",
+    ),
 )

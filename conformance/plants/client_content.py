@@ -119,6 +119,10 @@ def _noise(kit: Any, rank: int, named: Named) -> Named:
     return [(n, np.asarray(t * 0 + 0.01, dtype=t.dtype)) for n, t in named]
 
 
+def _one_number_off(kit: Any, rank: int, named: Named) -> Named:
+    return [(n, np.append((t[:1] * 1.01).astype(t.dtype), t[1:]) if n == "model.norm.weight" else t) for n, t in named]
+
+
 def _wide_names_rotated(original: Any) -> Any:
     """Mixed dtypes: the float32 tensors of a bucket are in byte order, their names in the other one."""
 
@@ -294,6 +298,13 @@ PLANTS = (
         "lightseekorg/tokenspeed#1373, D107 D108",
         "what is sent is not the policy's",
         exporting(_noise),
+    ),
+    broken(
+        "one-number-off",
+        "VERIF-3",
+        "lightseekorg/tokenspeed#1373",
+        "one number of a norm arrives one per cent larger: no answer changes enough to be told from rounding",
+        exporting(_one_number_off),
     ),
     broken(
         "no-pause",

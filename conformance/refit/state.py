@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from conformance.refit.steps import VALIDATED, fleet, prepare, question
+from conformance.refit.steps import PATIENCE_S, VALIDATED, fleet, prepare, question
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/state", side="refit")
 State = Mapping[str, np.ndarray]
+ROWS = 4  # of a matrix are read back, numbers of a vector
 
 
 def _hand_over(bench: Bench, index: int, seed: int | None, state: State, *kinds: str) -> None:
@@ -50,6 +51,18 @@ def nothing_and_less_than_all(bench: Bench) -> None:
     _hand_over(bench, 2, None, partial, "partial")
     _hand_over(bench, 3, 2, bench.weights(2), "plain")
     question(bench, handles, "fresh-3")
+
+
+@scenarios.add("VERIF-3", "NAME-71", relation=VALIDATED)
+def read_back(bench: Bench) -> None:
+    """Two refits; after each every tensor is read by name. An answer cannot tell a norm that is off by one per cent."""
+    [e] = prepare(bench, 1)
+    for number in (1, 2):
+        bench.refit(number)
+        for name, tensor in bench.weights(number, e).items():
+            rows = np.asarray(tensor[:ROWS], dtype=np.float32).tolist()
+            bench.note("stored", e, tensor=name, seed=number, rows=rows)
+            e.call("get_weights_by_name", {"name": name, "truncate_size": ROWS}, timeout_s=PATIENCE_S)
 
 
 def _auxiliary(bench: Bench, shape: str, tied: bool) -> None:

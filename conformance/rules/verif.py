@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from conformance.content import content
 from conformance.judging import answered, every, said, wrong
 from conformance.pushes import after, push_answered, pushed
@@ -22,6 +24,34 @@ def _round_trip(part: Part, history: History) -> Finding | bool:
     if not _can_tell(history, part.refit.seed):
         return False
     return content(part, history)
+
+
+def _read_back(part: Part, history: History) -> Finding | bool:
+    """Fact `stored` {tensor, seed, rows}: what the policy has under a name; the call after it asks the engine."""
+    if not part.refit.ok or part.refit.seed is None:
+        return False
+    until = min((r.pos for r in history.refits() if r.pos > part.refit.pos), default=history.length)
+    asked = False
+    for call in history.calls("get_weights_by_name", engine=part.engine):
+        if not part.refit.end_pos < call.pos < until or call.incarnation != part.incarnation or not call.ok:
+            continue
+        notes = [n for n in history.facts("stored", source="harness", engine=part.engine) if n.pos < call.pos]
+        if not notes or notes[-1].get("seed") != part.refit.seed or notes[-1].get("tensor") != call.arg("name"):
+            continue
+        asked = True
+        wanted = np.asarray(notes[-1].get("rows"), dtype=np.float32)
+        try:
+            got = np.asarray(call.body, dtype=np.float32)
+        except (TypeError, ValueError):
+            return f"values of shape {wanted.shape}", f"no numbers for {call.arg('name')}", str(call)
+        if got.shape != wanted.shape:
+            return f"values of shape {wanted.shape}", f"{got.shape} of {call.arg('name')}", str(call)
+        other = np.argwhere(got != wanted)
+        if len(other):
+            at = tuple(int(i) for i in other[0])
+            place = f"{call.arg('name')}{list(at)}"
+            return f"{place} = {wanted[at]:.6g}, the policy's", f"{got[at]:.6g}, and {len(other) - 1} more", str(call)
+    return None if asked else False
 
 
 def _can_tell(history: History, seed: int | None) -> bool:
@@ -122,6 +152,13 @@ RULES = (
         "The proof covers what the stream carries: any one tensor left out, norms and biases too, changes an answer.",
         every(push_answered("omitted", said(200)), _sees_every_tensor),
         ["sgl-project/sglang#37557"],
+    ),
+    refit(
+        "VERIF-3",
+        "After a refit that reports success every tensor that an engine gives by name is the policy's, value by value.",
+        each_part(_read_back, over=fleet_parts),
+        ["models/llama.py:799@0.5.23", "lightseekorg/tokenspeed#1373"],
+        follows=["NAME-71", "VERIF-1"],
     ),
     engine(
         "VERIF-51",

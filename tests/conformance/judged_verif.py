@@ -52,6 +52,45 @@ def bogus(message: str) -> Tape:
     return tape
 
 
+def read_back(body: object, *, status: int = 200, seed: int = 1) -> Tape:
+    tape = Tape()
+    with tape.refit(seed=1):
+        tape.bucket()
+    tape.fact("stored", tensor="x", seed=seed, rows=[[0.5, 1.0]])
+    tape.call("get_weights_by_name", {"name": "x"}, status, body)
+    return tape
+
+
+@holds("VERIF-3")
+def as_the_policy_has_it() -> Tape:
+    return read_back([[0.5, 1.0]])
+
+
+@breaks("VERIF-3", "1.01, and 0 more")
+def one_number_off() -> Tape:
+    return read_back([[0.5, 1.01]])
+
+
+@breaks("VERIF-3", "(2,) of x")
+def a_row_instead() -> Tape:
+    return read_back([0.5, 1.0])
+
+
+@breaks("VERIF-3", "no numbers for x")
+def no_numbers() -> Tape:
+    return read_back([["a", None]])
+
+
+@leaves_open("VERIF-3")
+def names_that_the_model_cannot_give() -> Tape:
+    return read_back({"error": {"message": "Get parameter by name failed"}}, status=400)
+
+
+@leaves_open("VERIF-3")
+def of_another_refit() -> Tape:
+    return read_back([[0.5, 1.01]], seed=2)
+
+
 @holds("VERIF-51")
 def bogus_action() -> Tape:
     return bogus("Unsupported action='bogus'")
