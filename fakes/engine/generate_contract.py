@@ -7,6 +7,7 @@ in the order of the body, unknown ones pass, except inside sampling_params.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from fakes.engine import messages as m
@@ -64,12 +65,13 @@ def _unexpected(value: Any) -> str:
     return "sequence" if isinstance(value, list) else "map"
 
 
-def _kind(expected: str, *kinds: type) -> Check:
-    def check(value: Any) -> None:
-        if type(value) not in kinds:
-            raise _wrong(value, expected)
+def _of_kind(expected: str, kinds: tuple[type, ...], value: Any) -> None:
+    if type(value) not in kinds:
+        raise _wrong(value, expected)
 
-    return check
+
+def _kind(expected: str, *kinds: type) -> Check:
+    return partial(_of_kind, expected, kinds)
 
 
 _boolean, _string = _kind("a boolean", bool), _kind("a string", str)
@@ -77,83 +79,67 @@ _integer, _number = _kind("i64", int), _kind("f64", int, float)
 _sequence, _map = _kind("a sequence", list), _kind("a map", dict)
 
 
-def _list(item: Check) -> Check:
-    def check(value: Any) -> None:
-        _sequence(value)
-        for each in value:
-            item(each)
-
-    return check
+def _list(item: Check, value: Any) -> None:
+    _sequence(value)
+    for each in value:
+        item(each)
 
 
-def _nullable(item: Check) -> Check:
-    def check(value: Any) -> None:
-        if value is not None:
-            item(value)
-
-    return check
+def _nullable(item: Check, value: Any) -> None:
+    if value is not None:
+        item(value)
 
 
-def _or_list(name: str, kind: type, item: Check) -> Check:
-    single = _kind(f"a value or an array of values for {name}", kind)
-
-    def check(value: Any) -> None:
-        if isinstance(value, list):
-            _list(item)(value)
-        else:
-            single(value)
-
-    return check
+def _or_list(name: str, kind: type, item: Check, value: Any) -> None:
+    if isinstance(value, list):
+        _list(item, value)
+    else:
+        _of_kind(f"a value or an array of values for {name}", (kind,), value)
 
 
-def _flat_or_nested(name: str, item: Check, *scalars: type) -> Check:
+def _flat_or_nested(name: str, item: Check, scalars: tuple[type, ...], value: Any) -> None:
     """[] and [scalar, ...] are one flat list; anything else is a batch."""
-
-    def check(value: Any) -> None:
-        if not isinstance(value, list):
-            raise _wrong(value, f"a value or an array of values for {name}")
-        flat = not value or type(value[0]) in scalars
-        (_list(item) if flat else _list(_list(item)))(value)
-
-    return check
+    _of_kind(f"a value or an array of values for {name}", (list,), value)
+    if value and type(value[0]) not in scalars:
+        item = partial(_list, item)
+    _list(item, value)
 
 
 def _unsigned(value: Any) -> None:
-    _kind("u64", int)(value)
+    _of_kind("u64", (int,), value)
     if value < 0:
         raise Refused({"error": f"invalid value: integer `{value}`, expected u64"})
 
 
-def _map_of(item: Check) -> Check:
-    def check(value: Any) -> None:
-        _map(value)
-        for each in value.values():
-            item(each)
-
-    return check
+def _map_of(item: Check, value: Any) -> None:
+    _map(value)
+    for each in value.values():
+        item(each)
 
 
-_strings = _or_list("StringOrList", str, _string)
-_optional_strings = _or_list("OptionalStringOrList", str, _nullable(_string))
-_optional_integers = _or_list("OptionalInt64OrList", int, _nullable(_integer))
-_token_ids = _flat_or_nested("TokenIdsOrList", _integer, int, float)
+_strings = partial(_or_list, "StringOrList", str, _string)
+_optional_strings = partial(_or_list, "OptionalStringOrList", str, partial(_nullable, _string))
+_optional_integers = partial(_or_list, "OptionalInt64OrList", int, partial(_nullable, _integer))
+_booleans, _integers = (
+    partial(_or_list, "BoolOrList", bool, _boolean),
+    partial(_or_list, "Int64OrList", int, _integer),
+)
+_token_ids = partial(_flat_or_nested, "TokenIdsOrList", _integer, (int, float))
 
 _FIELDS: dict[str, Check] = {
     **dict.fromkeys(("rid", "text", "extra_key", "cache_salt"), _strings),
     **dict.fromkeys(("input_ids", "token_ids_logprob"), _token_ids),
     **dict.fromkeys(("stream", "return_text_in_logprobs", "require_reasoning"), _boolean),
-    **dict.fromkeys(
-        ("return_logprob", "return_hidden_states", "return_sampling_mask"), _or_list("BoolOrList", bool, _boolean)
-    ),
-    **dict.fromkeys(("logprob_start_len", "top_logprobs_num"), _or_list("Int64OrList", int, _integer)),
+    **dict.fromkeys(("return_logprob", "return_hidden_states", "return_sampling_mask"), _booleans),
+    **dict.fromkeys(("logprob_start_len", "top_logprobs_num"), _integers),
     **dict.fromkeys(("bootstrap_host", "bootstrap_pair_key", "lora_path", "custom_logit_processor"), _optional_strings),
     **dict.fromkeys(("bootstrap_port", "bootstrap_room", "decode_tp_size"), _optional_integers),
     **dict.fromkeys(("routed_dp_rank", "disagg_prefill_dp_rank", "priority"), _integer),
     **dict.fromkeys(("routing_key", "session_id"), _string),
-    "mm_hashes": _flat_or_nested("StringListOrList", _string, str),
+    "mm_hashes": partial(_flat_or_nested, "StringListOrList", _string, (str,)),
     "max_thinking_tokens": _unsigned,
-    "custom_labels": _map_of(_string),
-    "modalities": _list(_nullable(_string)),
+    "custom_labels": partial(_map_of, _string),
+    "modalities": partial(_list, partial(_nullable, _string)),
 }
 _STRICT: dict[str, Check] = {"return_prompt_token_ids": _boolean, "routed_experts_start_len": _integer}
 """Fields of 0.5.23 that may not be null."""
@@ -175,9 +161,9 @@ _SAMPLING: dict[str, Check] = {
     **dict.fromkeys(("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim"), _boolean),
     **dict.fromkeys(("json_schema", "regex", "ebnf", "structural_tag"), _string),
     **dict.fromkeys(("stop", "stop_regex"), _strings),
-    "stop_token_ids": _list(_integer),
-    "logit_bias": _map_of(_number),
-    "choice": _list(_string),
+    "stop_token_ids": partial(_list, _integer),
+    "logit_bias": partial(_map_of, _number),
+    "choice": partial(_list, _string),
 }
 
 
@@ -185,10 +171,10 @@ def _sampling_params(params: Any, fields: tuple[str, ...]) -> None:
     if params is None:
         return
     if not isinstance(params, list):
-        _kind("a value or an array of values for SamplingParamsOrList", dict)(params)
+        _of_kind("a value or an array of values for SamplingParamsOrList", (dict,), params)
         params = [params]
     for sampling in params:
-        _kind("struct SamplingParams", dict)(sampling)
+        _of_kind("struct SamplingParams", (dict,), sampling)
         for name, value in sampling.items():
             if name not in fields:
                 listed = ", ".join(f"`{field}`" for field in fields)

@@ -7,6 +7,7 @@ for every running request (managers/tokenizer_manager.py:939@0.5.23).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from fakes.engine import messages as m
 from fakes.engine.generate_batch import GenerateRequest, Item
 from fakes.engine.generate_request import prepare
 from fakes.engine.loop import Cancelled, Event
-from fakes.engine.request import LogprobRow, Logprobs, Req
+from fakes.engine.request import LogprobRow, Logprobs, Req, Sampling
 
 if TYPE_CHECKING:
     from fakes.engine.tokenizer_manager import TokenizerManager
@@ -45,6 +46,7 @@ class State:
         self.finished = False
         self.abort_sent = False
         self.dispatched = False
+        self.asked = True
         self.disconnected = False
         self.created = tm.loop.now
         self.responded = False
@@ -159,7 +161,6 @@ class Generator:
             if item.rid in tm.states:
                 for mine in states.values():
                     tm.states.pop(mine.rid, None)
-                states.clear()
                 raise ValueError(m.DUPLICATE_RID(rid=item.rid))
             self._new_state(item.rid, request.stream, states)
         try:
@@ -168,9 +169,12 @@ class Generator:
             async with tm.update_lock.reader:
                 if request.refusal:
                     raise ValueError(request.refusal)
-                items = await self._expand(request, states) if request.n > 1 else request.items
-                for item in items:
-                    self._dispatch(item, states, request.stream)
+                if request.n > 1:
+                    items = await self._sample_in_parallel(request, states)
+                else:
+                    items = request.items
+                    for item in items:
+                        self._dispatch(item, *self._prepare(item), states, request.stream)
                 return await self._collect(items, request, emit, states)
         except BaseException:
             self._release(states)
@@ -183,32 +187,38 @@ class Generator:
         states[rid] = self._tm.states[rid] = state
         return state
 
-    async def _expand(self, request: GenerateRequest, states: dict[str, State]) -> list[Item]:
-        """Parallel sampling: every prompt once without output, to cache its prefix, then n times
-        (manager.py:2109@0.5.23)."""
-        expanded = []
-        for item in request.items:
-            warm = Item(
-                self.new_rid(), item.prompt, item.text, {**item.sampling, "max_new_tokens": 0}, None, item.extra_key
-            )
-            assert warm.rid is not None
-            self._new_state(warm.rid, False, states)
-            self._dispatch(warm, states, stream=False)
-            await self._next(states[warm.rid])
-        for item in request.items:
-            assert item.rid is not None
-            self._tm.states.pop(item.rid, None)
+    async def _sample_in_parallel(self, request: GenerateRequest, states: dict[str, State]) -> list[Item]:
+        """Every prompt once without output, to cache its prefix, then n times. What is wrong with any of them is said
+        before the first is sent, and the one without output is not verified again
+        (managers/tokenizer_manager.py:2124@0.5.22)."""
+        prepared = [(item, *self._prepare(item)) for item in request.items]
+        for item, prompt, sampling in prepared:
+            warm = self._copy(item, states, stream=False)
+            silent = dataclasses.replace(sampling, max_new_tokens=0)
+            await self._next(self._dispatch(warm, prompt, silent, states, stream=False))
+        samples = []
+        for item, prompt, sampling in prepared:
+            self._tm.states.pop(str(item.rid), None)
             for _ in range(request.n):
-                copy = Item(self.new_rid(), item.prompt, item.text, item.sampling, item.logprobs, item.extra_key)
-                assert copy.rid is not None
-                self._new_state(copy.rid, request.stream, states)
-                expanded.append(copy)
-        return expanded
+                sample = self._copy(item, states, stream=request.stream)
+                self._dispatch(sample, prompt, sampling, states, request.stream)
+                samples.append(sample)
+        return samples
 
-    def _dispatch(self, item: Item, states: dict[str, State], stream: bool) -> None:
-        assert item.rid is not None
+    def _copy(self, item: Item, states: dict[str, State], *, stream: bool) -> Item:
+        """The same prompt under a name that the caller does not know."""
+        rid = self.new_rid()
+        self._new_state(rid, stream, states).asked = False
+        return dataclasses.replace(item, rid=rid)
+
+    def _prepare(self, item: Item) -> tuple[list[int], Sampling]:
         limit = self._max_req_len - 5
-        prompt, sampling = prepare(self._tm.profile, item, self._context_len, limit, self._max_req_len)
+        return prepare(self._tm.profile, item, self._context_len, limit, self._max_req_len)
+
+    def _dispatch(
+        self, item: Item, prompt: list[int], sampling: Sampling, states: dict[str, State], stream: bool
+    ) -> State:
+        assert item.rid is not None
         state = states[item.rid]
         state.logprobs = item.logprobs
         self._number += 1
@@ -224,6 +234,7 @@ class Generator:
         )
         state.dispatched = True
         self._tm.send("generate", {"req": req})
+        return state
 
     async def _collect(
         self,
@@ -250,7 +261,7 @@ class Generator:
         return outputs[0] if request.single else outputs
 
     async def _stream(self, state: State, emit: Callable[[Any], None], index: int | None) -> None:
-        while not state.finished or state.outputs:
+        while not state.finished:
             out = await self._next(state)
             emit(out if index is None else {**out, "index": index})
 
@@ -273,7 +284,6 @@ class Generator:
                     f"Request is disconnected from the client side (type 1). Abort request obj.rid={state.rid!r}"
                 )
             await state.event.wait()
-            state.event.clear()
         out, state.outputs = state.outputs[-1], []
         state.event.clear()
         if not state.responded:
@@ -308,11 +318,11 @@ class Generator:
                 del self._tm.states[rid]
 
     async def abort_later(self, states: dict[str, State]) -> None:
-        """What a stream's background task does 2 s after its client left
-        (managers/tokenizer_manager.py:2427@0.5.23)."""
+        """What a stream's background task does 2 s after its client left: it aborts the names that the client gave,
+        whoever bears them by then (managers/tokenizer_manager.py:1606@0.5.12.post1, 2427@0.5.22)."""
         await self._tm.loop.sleep(2.0)
         for rid, state in states.items():
-            if self._tm.states.get(rid) is state:
+            if state.asked:
                 self._tm.abort_request(rid)
 
     def disconnect(self, states: dict[str, State]) -> None:
