@@ -100,6 +100,11 @@ def long_generation(label: str, prompt: list[int] | None = None, n: int = 480, *
     return start(label, "generate", generate(prompt, n), compare=compare)
 
 
+def long_with_logprobs(compare: Compare = "prefix") -> Step:
+    """The start, labelled "a", of a generation that runs for seconds and wants log-probabilities."""
+    return start("a", "generate", generate(n=480, return_logprob=True), compare=compare)
+
+
 def payload(
     each: Entry | None = None, *, entries: list[Entry] | None = None, format: str | None = None
 ) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from real_runs.sequence import (
     generate,
     join,
     long_generation,
+    long_with_logprobs,
     pause,
     sleep,
     start,
@@ -202,6 +203,20 @@ SEQUENCES = [
             session=False,
         ),
         versions="<0.5.21",
+        tp=[1],
+    ),
+    _fatal(
+        "retract-with-logprobs-old",
+        "a retracted request that wants log-probabilities, on a CPU before 0.5.17",
+        _killed_by(
+            long_with_logprobs(compare="ending"),
+            sleep(0.3),
+            pause("retract"),
+            call("continue_generation", {}),
+            join("a", compare="ending"),
+            session=False,
+        ),
+        versions="<0.5.17",
         tp=[1],
     ),
     _fatal(

@@ -13,6 +13,7 @@ from real_runs.sequence import (
     get,
     join,
     long_generation,
+    long_with_logprobs,
     pause,
     sleep,
     start,
@@ -78,6 +79,12 @@ SEQUENCES = [
             CONTINUE,
             join("a", compare="prefix"),
         ],
+    ),
+    Sequence(
+        name="pause/retract-with-logprobs",
+        about="a retracted request that wants log-probabilities gets all of them",
+        versions=">=0.5.17",
+        steps=[long_with_logprobs(), sleep(0.3), pause("retract"), CONTINUE, join("a", compare="prefix"), canary()],
     ),
     Sequence(
         name="pause/update-retract",
