@@ -13,6 +13,7 @@ from real_runs.cleaning import Cleaner
 from real_runs.env import SglangEnv, cache_dir
 from real_runs.models import TinyModel
 from real_runs.payloads import TorchPayloads
+from real_runs.reserve import Reserve
 from real_runs.server import Server, ServerError, ServerSpec
 from real_runs.spares import Spares
 
@@ -34,8 +35,8 @@ class Held:
 class ServerPool:
     """Hands out clean servers. `get_env(version)` makes the environment when it is first needed.
 
-    `payloads()` makes what servers are loaded from. `spares` servers of each kind are started ahead of their need.
-    `on_start(server)` is told of every incarnation.
+    `payloads()` makes what servers are loaded from. `spares` servers of each kind are started ahead of their need;
+    `reserve` servers of one kind from `prepare` on. `on_start(server)` is told of every incarnation.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class ServerPool:
         *,
         payloads: Callable[[], TorchPayloads] | None = None,
         spares: int = 0,
+        reserve: int = 0,
     ) -> None:
         self._get_env, self._progress, self._max_live = get_env, progress, max_live
         self._payloads = payloads
         self._spares = Spares(self._server, spares)
+        self._reserve = Reserve(self._server, reserve)
         self.on_start: Callable[[Server], None] = lambda server: None
         self._held: list[Held] = []
         self._order = itertools.count(1)
@@ -90,7 +93,7 @@ class ServerPool:
         """A new incarnation."""
         self.starts += 1
         try:
-            spare = self._spares.take(held.server.spec)
+            spare = self._reserve.take(held.server.spec) or self._spares.take(held.server.spec)
             if spare is None:
                 held.server.start()
             else:
@@ -100,6 +103,10 @@ class ServerPool:
             self._failed = True
             raise
         self.on_start(held.server)
+
+    def prepare(self, spec: ServerSpec) -> None:
+        """From now on servers of `spec` are started in the background. Only the first call does anything."""
+        self._reserve.begin(spec)
 
     def give_back(self, held: Held) -> None:
         """The scenario is over."""
@@ -114,6 +121,7 @@ class ServerPool:
     def close(self) -> None:
         """End all servers and remove their logs, unless an error named one."""
         self._spares.close()
+        self._reserve.close()
         for held in list(self._held):
             self.drop(held)
         if self._folder is not None and not self._failed:

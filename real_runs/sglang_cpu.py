@@ -39,7 +39,8 @@ class SglangCpuLane:
     """Real servers of any version that has pins, tp 1 and 2, on the real clock; black box, so no facts of source core.
 
     Engine-side scenarios unless the run says otherwise: a client's faults and hangs cost real seconds.
-    Options: `torch_index` (an index with CPU builds of torch), `quiet` (no progress on stderr), `evidence` (a folder
+    Options: `torch_index` (an index with CPU builds of torch), `reserve` (servers started in the background while
+    scenarios run: as many as deaths are to come, less the last), `quiet` (no progress on stderr), `evidence` (a folder
     for what a bundle needs beside results and histories: the machine, the command lines, the logs).
     """
 
@@ -53,6 +54,7 @@ class SglangCpuLane:
     versions = environments.SUPPORTED
     max_live = MAX_LIVE
     spares = 0
+    reserve = 0
     flags: Mapping[str, str] = {
         "weight_version": "--weight-version",
         "watchdog_timeout": "--watchdog-timeout",
@@ -70,7 +72,14 @@ class SglangCpuLane:
         self.configure(given)
         if given:
             raise UsageError(f"lane {self.name} has no option {', '.join(sorted(given))}")
-        self._pool = ServerPool(self._environment, self.say, self.max_live, payloads=self.payloads, spares=self.spares)
+        self._pool = ServerPool(
+            self._environment,
+            self.say,
+            self.max_live,
+            payloads=self.payloads,
+            spares=self.spares,
+            reserve=self.reserve,
+        )
         if self._evidence is not None:
             self._pool.on_start = self._evidence.started
         self._expectations: dict[ServerSpec, Expectations] = {}
@@ -88,6 +97,7 @@ class SglangCpuLane:
     def configure(self, given: dict[str, Any]) -> None:
         """Take this lane's own options out of `given`. UsageError for one that is wrong."""
         self._torch_index = given.pop("torch_index", None)
+        self.reserve = number("reserve", given.pop("reserve", ""))
 
     def payloads(self) -> TorchPayloads:
         """A fresh maker of payloads."""
@@ -142,6 +152,7 @@ class SglangCpuLane:
         held = self._take(wanted, model, spec.seed)
         if held.fresh and wanted == self.server_spec(spec, plain=True):
             self._foresee(spec, held)
+            self._pool.prepare(wanted)
         engine = RealEngine(self, self._gate, spec, name, held)
         self._engines.append(engine)
         return engine
@@ -356,6 +367,15 @@ def _writable_cache() -> Iterator[None]:
     except OSError as error:
         where = error.filename or environments.cache_dir()
         raise UsageError(f"{where}: {error.strerror or error} (set REFITCHECK_CACHE to another folder)") from error
+
+
+def number(name: str, text: Any) -> int:
+    """The number that option `name` gives; 0 for nothing. UsageError for anything else."""
+    if text in ("", None):
+        return 0
+    if not str(text).isdecimal():
+        raise UsageError(f"--lane-option {name}={text}: not a number")
+    return int(text)
 
 
 def is_on(text: Any) -> bool:

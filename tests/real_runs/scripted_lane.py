@@ -23,7 +23,7 @@ class ScriptedServer:
     def __init__(self, env, spec, folder, progress):
         self.env, self.spec, self.folder = env, spec, folder
         self.starts, self.alive, self.stale, self.log_path = 0, False, False, folder / "log"
-        self.asked, self.serves, self.loads_folders = [], str(spec.model), True
+        self.asked, self.serves, self.loads_folders, self.adopted = [], str(spec.model), True, []
         ScriptedServer.made.append(self)
 
     @property
@@ -39,6 +39,11 @@ class ScriptedServer:
         self.alive = True
         self.stale = False
         self.serves = str(self.spec.model)
+
+    def adopt(self, other):
+        self.stop()
+        self.adopted.append(other)
+        self.alive, other.alive = other.alive, False
 
     def stop(self):
         self.alive = False
