@@ -15,6 +15,8 @@ NOT_RUN = "not yet: the real lane has not run it"
 VALIDATED = "validated: 0.5.23 2026-11-30"
 BUCKET = "update_weights_from_tensor"
 LONG = 400  # tokens: runs long enough to be met by what follows, and fits the tiny model's 512 positions
+# The same on a CPU at tp 2, where a token takes 12 to 15 ms (3 ms at tp 1): the rest would only be waited for.
+LONG_AT_TP2_ON_CPU = 160
 Named = Mapping[str, np.ndarray]
 
 
@@ -115,11 +117,13 @@ def push(
     return outcome
 
 
-def running(bench: Bench, engine: EngineHandle, label: str = "long", n: int = LONG) -> Pending:
-    """A generation that is under way when this returns.
+def running(bench: Bench, engine: EngineHandle, label: str = "long", n: int = 0) -> Pending:
+    """A generation of `n` tokens (0: for long enough) that is under way when this returns.
 
     Without log-probabilities: a CPU engine of 0.5.12 does not survive a retract pause of one that wants them.
     """
+    slow = bench.lane.name == "sglang-cpu" and engine.spec.tp > 1
+    n = n or (LONG_AT_TP2_ON_CPU if slow else LONG)
     pending = bench.traffic(engine, label, n=n, return_logprob=False)
     engine.sleep(0.1)
     return pending

@@ -209,3 +209,27 @@ def test_a_start_that_is_given_up_fails_soon(server, monkeypatch):
         thread.join(0.05)
     assert len(raised) == 1
     assert not server.alive
+
+
+def test_a_port_leaves_room_for_the_one_that_an_old_engine_derives_from_it(monkeypatch):
+    given = iter([60000, 55536, 55535])
+
+    class Probe:
+        def __init__(self):
+            self.port = next(given)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def bind(self, address):
+            pass
+
+        def getsockname(self):
+            return "127.0.0.1", self.port
+
+    monkeypatch.setattr(module.socket, "socket", Probe)
+
+    assert module.free_port() == 55535
