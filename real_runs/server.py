@@ -22,6 +22,7 @@ from real_runs.refitcheck_sglang_shim import TENSOR_CUDA_SWITCH
 
 READY_LINE = "The server is fired up and ready to roll!"
 START_TIMEOUT_S = 600.0  # a start needs 25 s of a core, a crowded machine gives it late
+HIGHEST_PORT = 55535  # 0.5.12.post1 adds 10000 for a port that it does not use, and refuses what is no port
 _PORT_TAKEN = re.compile(r"address already in use|Errno 98", re.IGNORECASE)
 _CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): ?(.*)$")
 
@@ -35,7 +36,7 @@ class ServerSpec:
     """What tells one server from another. `model` is a Hugging Face folder; `extra` are further launch arguments.
 
     `checker_cuda` switches on the shim's identity for `Tensor.cuda()`, without which the weight checker cannot compare
-    on a CPU.
+    on a CPU. Without `health_generation` /health answers at once, where it otherwise generates and takes a second.
     """
 
     version: str
@@ -45,6 +46,7 @@ class ServerSpec:
     api_key: str | None = None
     admin_api_key: str | None = None
     checker_cuda: bool = False
+    health_generation: bool = True
     extra: tuple[str, ...] = ()
 
     @property
@@ -87,6 +89,8 @@ class ServerSpec:
             clean["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(cores[rank % len(cores)]) for rank in range(self.tp))
         if self.checker_cuda:
             clean[TENSOR_CUDA_SWITCH] = "1"
+        if not self.health_generation:
+            clean["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"
         return clean
 
 
@@ -97,9 +101,13 @@ def base_environment() -> dict[str, str]:
 
 def free_port() -> int:
     """A port that was free a moment ago; who uses it must be ready to try again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with contextlib.ExitStack() as taken:
+        while True:
+            probe = taken.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            if port <= HIGHEST_PORT:
+                return port
 
 
 class Server:
