@@ -97,8 +97,7 @@ class Batch:
     def settle(self) -> None:
         """Merge the last prefill into the running batch and drop what finished."""
         if self.last_is_prefill:
-            known = {id(r) for r in self.running}
-            self.running += [r for r in self.last if id(r) not in known]
+            self.running += self.last
         self.running = [r for r in self.running if r.finish is None]
         self.last, self.last_is_prefill = [], False
 

@@ -173,8 +173,8 @@ PLAIN_STRUCTS = frozenset(("KvHintsEnvelope", "KvHintAction", "WeightVersionSpan
 
 
 def typed_structs(p: EngineProfile) -> dict[str, tuple[Typed, ...]]:
-    """All of them by name as one version has them; miles, whose document nobody has read, as 0.5.19."""
-    at = ORDER.index("0.5.19" if p.version == "miles" else p.version)
+    """All of them by name as one version has them; miles, whose document nobody has read, as 0.5.20."""
+    at = ORDER.index(p.version)
     found = {}
     for name, rows in _STRUCTS.items():
         present = [row for row in rows if ORDER.index(row.first) <= at <= ORDER.index(row.last)]

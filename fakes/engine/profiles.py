@@ -91,11 +91,6 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
 
     @property
-    def death_delay_s(self) -> float:
-        """From the scheduler's exception to the end of the process tree, seconds."""
-        return self.signal_delay_s + self.freeze_s
-
-    @property
     def spans(self) -> bool:
         """Whether meta_info carries weight_versions."""
         return self.version_owner == "scheduler"
