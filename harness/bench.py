@@ -61,6 +61,7 @@ class Bench(EngineBench):
         self._sut_factory = sut_factory
         self._sut_options = dict(sut_options or {})
         self._sut: Sut | None = None
+        self._candidate: tuple[Sut, Caps] | None = None
         self._sut_name = sut_name or "adapter"
         self._hang_timeout = hang_timeout
         self.spare_ranks = 0
@@ -79,12 +80,7 @@ class Bench(EngineBench):
         if self._sut is None:
             if self._sut_factory is None:
                 raise Unsupported("no system under test: this is an engine-side run")
-            with self._adapter("its factory"):
-                sut = self._sut_factory()
-            with self._adapter("capabilities()"):
-                caps = sut.capabilities()
-            if not isinstance(caps, Caps):
-                raise HarnessError(f"system under test {self._sut_name!r}: capabilities() gave {caps!r}, no Caps")
+            sut, caps = self._made()
             self.note(
                 "caps",
                 policy=caps.policy,
@@ -92,13 +88,33 @@ class Bench(EngineBench):
                 transports=sorted(caps.transports),
                 optional=sorted(caps.optional),
             )
-            if self.transport and self.transport not in caps.transports:
-                raise Unsupported(f"the adapter has no transport {self.transport}")
+            self._candidate = None
             fleet = self._fleet(caps)
             with self._adapter("setup()"):
                 sut.setup(fleet)
             self._sut = sut
         return self._sut
+
+    def _made(self) -> tuple[Sut, Caps]:
+        """The adapter that is set up next, and what it declares; Unsupported when that lacks this bench's transport."""
+        assert self._sut_factory is not None
+        if self._candidate is None:
+            with self._adapter("its factory"):
+                sut = self._sut_factory()
+            with self._adapter("capabilities()"):
+                caps = sut.capabilities()
+            if not isinstance(caps, Caps):
+                raise HarnessError(f"system under test {self._sut_name!r}: capabilities() gave {caps!r}, no Caps")
+            self._candidate = sut, caps
+        if self.transport and self.transport not in self._candidate[1].transports:
+            raise Unsupported(f"the adapter has no transport {self.transport}")
+        return self._candidate
+
+    def engine(self, name: str = "", **overrides: Any) -> EngineHandle:
+        """One more engine, once it is known that the client has this bench's transport: a server may take seconds."""
+        if self.transport and self._sut is None and self._sut_factory is not None:
+            self._made()
+        return super().engine(name, **overrides)
 
     @contextmanager
     def _adapter(self, doing: str) -> Iterator[None]:
@@ -106,13 +122,14 @@ class Bench(EngineBench):
         who = f"system under test {self._sut_name!r}: {doing}"
         try:
             with watched(self._hang_timeout, who):
-                yield
+                try:
+                    yield
+                except Exception as error:
+                    if isinstance(error, (RefitcheckError, Unsupported)) or type(error).__name__ in _WORLDS_OWN:
+                        raise
+                    raise HarnessError(f"{who} raised {told(error)}") from error
         except Hung as hung:
             raise HarnessError(f"{who}: {hung}") from hung
-        except Exception as error:
-            if isinstance(error, (RefitcheckError, Unsupported)) or type(error).__name__ in _WORLDS_OWN:
-                raise
-            raise HarnessError(f"{who} raised {told(error)}") from error
 
     @property
     def caps(self) -> Caps:
@@ -238,33 +255,35 @@ class Bench(EngineBench):
         begun = self.now
         try:
             with watched(limit, f"system under test {self._sut_name!r}: refit {index + 1}"):
-                sut.set_weights(state, name)
-                done = Refitted(True, result=sut.refit(deadline_s))
-        except (KeyboardInterrupt, SystemExit, GeneratorExit, Unsupported, UsageError):
-            raise
+                done, about_it = self._ended(sut, state, name, deadline_s)
         except Hung as hung:
             if not hung.theirs and self.now - begun <= deadline_s:
                 raise HarnessError(f"refit {index + 1}: {hung}, which is ours") from hung
             self.note("refit", phase="end", **about, ok=False, error_type="Hung", error=str(hung), hung=hung.where)
             raise
-        except BaseException as error:
-            if type(error).__name__ in _WORLDS_OWN:  # a fake broke: that is no client's doing
-                raise
-            done = Refitted(False, error=error)
         sync = getattr(self.lane, "sync", None)  # a client of urls: what it gave up last is to be recorded first
         if sync is not None:
             sync()
-        error_type = type(done.error).__name__ if done.error else ""
-        self.note(
-            "refit",
-            phase="end",
-            **about,
-            ok=done.ok,
-            error_type=error_type,
-            error=cut(text_of(done.error)) if done.error else "",
-            reported=_bounded(getattr(done.result, "version", None)),
-        )
+        self.note("refit", phase="end", **about, **about_it)
         return done
+
+    @staticmethod
+    def _ended(
+        sut: Sut, state: Mapping[str, np.ndarray], name: str, deadline_s: float
+    ) -> tuple[Refitted, dict[str, Any]]:
+        """How a refit ended, and that in words, which are the client's code too: an exception may spin in its text."""
+        try:
+            sut.set_weights(state, name)
+            result = sut.refit(deadline_s)
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, Unsupported, UsageError, Hung):
+            raise
+        except BaseException as error:
+            if type(error).__name__ in _WORLDS_OWN:  # a fake broke: that is no client's doing
+                raise
+            words = {"error_type": type(error).__name__, "error": cut(text_of(error)), "reported": None}
+            return Refitted(False, error=error), {"ok": False, **words}
+        reported = _bounded(getattr(result, "version", None))
+        return Refitted(True, result=result), {"ok": True, "error_type": "", "error": "", "reported": reported}
 
     def unsupported(self, what: str) -> None:
         """End the scenario: the lane or the adapter lacks `what`."""

@@ -29,3 +29,15 @@ class BrokenBook(UsageError):
 
 class Unsupported(Exception):
     """Raised inside a scenario when the lane or the adapter lacks what it needs; the text names it."""
+
+
+class Hung(BaseException):
+    """A client did not come back. A BaseException: no retry loop may swallow it.
+
+    `where` is the line that it waits in, as `my_trainer.py:12 in push: self.lock.acquire()`; `theirs` whether that line
+    is the client's own and not ours.
+    """
+
+    def __init__(self, seconds: float, where: str, theirs: bool) -> None:
+        super().__init__(f"no return after {seconds:g} s of real time; it waits in {where}")
+        self.where, self.theirs = where, theirs

@@ -7,6 +7,7 @@ in /dev/shm that a run killed with SIGKILL would leave behind.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 
 from harness import watchdog
 from harness.errors import HarnessError
+from harness.frames import Answers, Garbled, send_answer
 from harness.interrupts import came
 from harness.lanes.loader import load_lane
 from harness.leaving import LEAVE, LINGER_S, leave_in_time
@@ -28,6 +30,7 @@ from harness.settings import Settings
 from harness.streams import prepare_streams
 from harness.suites import load_book
 from harness.sut.loader import is_ours
+from harness.sut.options import check_options
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged
 from harness.vigil import Vigil
 from harness.words import told
@@ -84,7 +87,7 @@ class Crew:
         self._settings, self._folder, self._most = settings, folder, workers
         self._workers: list[_Worker] = []
         self._vigil = Vigil(self._context, workers)
-        self._unchecked = () if not any_foreign(settings.suts) else settings.suts
+        self._unchecked = settings.suts if any_foreign(settings.suts) else ()
         self._whole = True
 
     def check(self) -> None:
@@ -117,7 +120,7 @@ class Crew:
 
     def _results(self, calls: list[Call]) -> Iterator[Any]:
         """What the calls give that is not None; what one raised is raised."""
-        checks: list[Call] = [(_check, name) for name in self._unchecked]
+        checks: list[Call] = [(_check, self._unchecked)] if self._unchecked else []
         self._unchecked = ()
         waiting = deque([*checks, *calls])
         whole, self._whole = self._whole, False
@@ -130,12 +133,9 @@ class Crew:
                     raise KeyboardInterrupt
                 for worker in busy:
                     ended = worker.process.exitcode is not None  # before the look: what it said last is not missed
-                    if worker.said():
-                        result = self._answer(worker)
-                    elif ended:  # no end of the pipe to wait for: a process that the client forked may hold it open
+                    result = self._answer(worker)
+                    if worker.busy and ended:  # a process that the client forked may hold the pipe open: no end comes
                         result = self._fallen(worker)
-                    else:
-                        continue
                     if result is not None:
                         yield result
                 late = self._vigil.late()
@@ -165,22 +165,33 @@ class Crew:
             raise HarnessError(self._why(worker)) from None
 
     def _answer(self, worker: _Worker) -> Any:
+        """What the worker's call gave; None while it goes on, and where it gave None."""
         try:
-            raised, what = worker.answer()
+            said = worker.answers.next()
         except (EOFError, OSError):
             return self._fallen(worker)
-        except Exception as error:  # the client wrote into our pipe
-            why = self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
-            raise HarnessError(f"{why}: what it said is no answer: {told(error)}") from None
+        except Garbled as error:  # the client wrote into our pipe
+            raise self._no_answer(worker, error) from None
+        if said is None:
+            return None
+        worker.call = None
+        try:
+            raised, what = pickle.loads(said)
+        except Exception as error:
+            raise self._no_answer(worker, error) from None
         if raised:
             raise what
         return what
+
+    def _no_answer(self, worker: _Worker, error: Exception) -> HarnessError:
+        at = self._vigil.at(worker.place)
+        return HarnessError(f"a worker process said what is no answer{at and f', in {at}'}: {told(error)}")
 
     def _fallen(self, worker: _Worker) -> UnitReport:
         """Of a worker that its engine took with it; any other that ended is a HarnessError."""
         why = self._why(worker)
         assert worker.call is not None
-        unit = worker.call[1]
+        unit, worker.call = worker.call[1], None
         fell = self._settings.death == "process" and worker.process.exitcode == -signal.SIGKILL
         if not fell or not isinstance(unit, Unit) or not self._vigil.said(worker.place):
             raise HarnessError(why)
@@ -194,7 +205,7 @@ class Crew:
         return UnitReport(unit, findings, runs=1, fell=why)
 
     def _why(self, worker: _Worker) -> str:
-        worker.process.join(REAP_S)
+        worker.process.join(2 * LINGER_S)  # its pipe has ended; the client may have closed it and go on
         return self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
 
 
@@ -205,6 +216,7 @@ class _Worker:
         self, context: Any, settings: Settings, vigil: Vigil, place: int, folder: HistoryFolder | None
     ) -> None:
         self.pipe, theirs = context.Pipe()
+        self.answers = Answers(self.pipe)
         self.process = context.Process(target=_work, args=(theirs, settings, vigil, place, folder))
         self.place = place
         self.call: Call | None = None
@@ -220,17 +232,6 @@ class _Worker:
     @property
     def busy(self) -> bool:
         return self.call is not None
-
-    def said(self) -> bool:
-        with suppress(OSError):  # reset: it is dead, and reading says so
-            return bool(self.pipe.poll())
-        return True
-
-    def answer(self) -> tuple[bool, Any]:
-        """(whether it was raised, what was given or raised)."""
-        found: tuple[bool, Any] = self.pipe.recv()
-        self.call = None
-        return found
 
     def dismiss(self) -> None:
         """It ends once it has nothing to do."""
@@ -321,6 +322,7 @@ def _work(pipe: Any, settings: Settings, vigil: Vigil, place: int, folder: Histo
 
 def _answer_calls(pipe: Any, settings: Settings, folder: HistoryFolder | None) -> None:
     global _runner, _folder
+    own = os.getpid()
     while True:
         try:
             function, argument = pipe.recv()
@@ -332,8 +334,10 @@ def _answer_calls(pipe: Any, settings: Settings, folder: HistoryFolder | None) -
             said = (False, function(argument))
         except Exception as error:
             said = (True, _portable(error))
+        if os.getpid() != own:
+            LEAVE(0)  # a fork of the client's that came back from it: one process answers a call
         try:
-            pipe.send(said)
+            send_answer(pipe, said)
         except OSError:
             return  # its parent is gone
 
@@ -354,13 +358,17 @@ def _end_with_parent() -> None:
         LEAVE(1)
 
 
-def _check(name: str) -> None:
+def _check(names: tuple[str, ...]) -> None:
     assert _runner is not None
-    try:
-        with outlived():
-            imported(name, _runner.settings.hang_timeout)
-    except HarnessError as error:
-        raise HarnessError(f"importing {name!r}: {error}") from error
+    limit, options = _runner.settings.hang_timeout, _runner.settings.sut_options
+    for name in names:
+        try:
+            with outlived():
+                imported(name, limit)
+        except HarnessError as error:
+            raise HarnessError(f"importing {name!r}: {error}") from error
+    with outlived():
+        check_options(dict.fromkeys(names, options), limit)
 
 
 def _execute(unit: Unit) -> UnitReport:

@@ -30,6 +30,7 @@ from harness.settings import (
 )
 from harness.streams import complain
 from harness.suites import Book, load_book
+from harness.sut.options import check_options
 from harness.units import Unit, UnitReport, units_of
 from harness.versions import version_matches
 from harness.words import visible
@@ -71,9 +72,11 @@ def settings_from(
     if not suts:
         raise UsageError("--sut names no system under test; see refitcheck doctor")
     limit = hang_timeout_of(hang_timeout)
+    for_suts = dict(_option(text, "--sut-option") for text in sut_options)
     if not any_foreign(suts):  # else a worker does
         for name in suts:
             imported(name, limit)
+        check_options(dict.fromkeys(suts, for_suts), limit)
     check_tp(tp)
     settings = Settings(
         lane=lane,
@@ -93,7 +96,7 @@ def settings_from(
         death=death_of(death, lane, info.where),
         allow_inconclusive=allow_inconclusive,
         lane_options=options,
-        sut_options=dict(_option(text, "--sut-option") for text in sut_options),
+        sut_options=for_suts,
     )
     return settings, info
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, NoReturn
+from contextlib import ExitStack
+from typing import Any
 
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
-from harness.errors import HarnessError, Unsupported, UsageError
+from harness.errors import Unsupported, UsageError
+from harness.exits import check_exits
+from harness.exits import outlived as outlived
 from harness.explore.plans import plan as explored_plans
 from harness.faults import Fault
 from harness.gate import FaultGate
@@ -34,7 +35,13 @@ from harness.words import cut
 KEPT = 4
 """Fault-free histories that are kept; units of one scenario follow one another."""
 MOST_HANGS = 3
-"""Of one client in one process: each costs its time, and the next ones teach nothing."""
+"""Of one client in one process, in scenarios of one family (refit/fleet): each costs its time, and the next ones teach
+nothing."""
+MOST_HANGS_IN_ALL = 8
+
+
+WORDS_S = 5.0
+"""Real seconds that an exception may take to say what it is."""
 
 
 class Runner:
@@ -113,6 +120,7 @@ class Runner:
             if self.settings.death == "process" and sut:
                 self.lane.on_death = None  # type: ignore[attr-defined]
             others = self.lane.finish()
+        check_exits()
         return History.from_records(trace.records, *others)
 
     def _factory(self, sut: str) -> Callable[[], Sut]:
@@ -150,7 +158,7 @@ class Runner:
         invariants = invariants_judged(self.settings, self.book, scenario)
         hangs = self._hangs.setdefault(unit.sut, [])
         try:
-            if len(hangs) >= MOST_HANGS:
+            if _enough(hangs, scenario):
                 raise Unsupported(f"not run: the client hung {len(hangs)} times before, the last time in {hangs[-1]}")
             with outlived():
                 self._run(unit, scenario, report)
@@ -162,8 +170,8 @@ class Runner:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            report.error = f"scenario {unit.scenario}: {reason(error)}"
-            report.trace = cut(traceback.format_exc())
+            why, report.trace = words_of(error)
+            report.error = f"scenario {unit.scenario}: {why}"
         report.seconds = time.perf_counter() - started
         return report
 
@@ -187,7 +195,7 @@ class Runner:
             if hung:
                 report.hung = hung
                 self._hangs[unit.sut].append(f"{scenario.id}: {hung}")
-            if len(self._hangs[unit.sut]) >= MOST_HANGS:
+            if _enough(self._hangs[unit.sut], scenario):
                 return
 
     def _histories(self, unit: Unit, scenario: Scenario) -> Iterator[tuple[tuple[Fault, ...], History]]:
@@ -216,6 +224,12 @@ class Runner:
         return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
 
 
+def _enough(hangs: Sequence[str], scenario: Scenario) -> bool:
+    """Whether a client hung so often, in scenarios of this family or in all, that it is not asked again there."""
+    family = scenario.id.rpartition("/")[0]
+    return len(hangs) >= MOST_HANGS_IN_ALL or sum(h.startswith(f"{family}/") for h in hangs) >= MOST_HANGS
+
+
 def fall(engine: str, cause: str) -> None:
     """The engine was part of the client's process: SIGKILL for all of it, as SGLang does; its parent is told why."""
     from fakes.fronts.caller import kill_this_process_tree
@@ -235,20 +249,13 @@ def imported(name: str, limit: float) -> None:
         raise UsageError(f"{who}: {hung}") from hung
 
 
-@contextmanager
-def outlived() -> Iterator[None]:
-    """While a client runs, `sys.exit` and `os._exit` in it must not end the run with the client's exit code."""
-    own, leave = os.getpid(), os._exit
-
-    def stay(code: int) -> NoReturn:
-        if os.getpid() != own:
-            leave(code)  # a fork of the client's own
-        raise HarnessError(f"the system under test called os._exit({code})")
-
-    os._exit = stay  # type: ignore[assignment]  # it raises where the real one ends the process
+def words_of(error: BaseException) -> tuple[str, str]:
+    """An error on one line, and where it was raised. Its text, and those of what it came from, may be a client's."""
+    why, where = type(error).__name__, ""
     try:
-        yield
-    except SystemExit as error:
-        raise HarnessError(f"the system under test called sys.exit({error.code!r})") from error
-    finally:
-        os._exit = leave
+        with watched(WORDS_S, "the text of an exception"):
+            why = reason(error)
+            where = cut(traceback.format_exc())
+    except Hung:
+        pass  # as much as was said
+    return why, where

@@ -73,6 +73,10 @@ class Vigil:
         """The last words of the worker that has this place; "" for none."""
         return self._text(self._last, place)
 
+    def at(self, place: int) -> str:
+        """What the client was last at in the worker that has this place; "" before it was asked for anything."""
+        return self._text(self._at, place)
+
     def told_of(self, pid: int, exit_code: int | None) -> str:
         """Why the worker `pid` may have ended, in one line."""
         number = next((n for n, known in enumerate(self._pids) if known == pid), None)
@@ -82,6 +86,8 @@ class Vigil:
         if last:
             return last
         where = f" {'in' if self._until[number] else 'after'} {at}" if at else ""
+        if exit_code is None:
+            return f"a worker process closed its pipe{where}"
         return f"a worker process ended with exit code {exit_code}{where}"
 
     @staticmethod

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from harness.errors import Hung as Hung
 from harness.leaving import LEAVE
 from harness.streams import complain
 from harness.vigil import NO_LIMIT, Vigil
@@ -26,6 +27,7 @@ from harness.words import quoted
 
 AGAIN_S = 5.0  # seconds, at most, between strikes at a client that swallows them
 STRIKES = 4  # then the process ends
+_watches: list[object] = []
 
 VIGIL: list[Vigil] = []
 """Of a worker, one: its parent ends what no strike reaches, as C code and a client that takes the signal away."""
@@ -36,18 +38,6 @@ _CLIENTS = tuple(str(_HOME / "harness" / name) + os.sep for name in ("reference"
 _LIBRARY = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _BENCH = str(_HOME / "harness" / "bench.py")
 _INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
-
-
-class Hung(BaseException):
-    """A client did not come back. A BaseException: no retry loop may swallow it.
-
-    `where` is the line that it waits in, as `my_trainer.py:12 in push: self.lock.acquire()`; `theirs` whether that line
-    is the client's own and not ours.
-    """
-
-    def __init__(self, seconds: float, where: str, theirs: bool) -> None:
-        super().__init__(f"no return after {seconds:g} s of real time; it waits in {where}")
-        self.where, self.theirs = where, theirs
 
 
 @contextmanager
@@ -73,7 +63,7 @@ def watched(seconds: float, who: str) -> Iterator[None]:
 def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
     strikes = 0
 
-    def strike(number: int, frame: FrameType | None) -> None:
+    def hear(number: int, frame: FrameType | None) -> None:
         nonlocal strikes
         strikes += 1
         where, theirs = waits_in(frame)
@@ -82,16 +72,24 @@ def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
         raise Hung(seconds, where, theirs)
 
     begun = time.monotonic()
-    handler = signal.signal(signal.SIGALRM, strike)
+    handler = signal.signal(signal.SIGALRM, hear)
+    _watches.append(handler)
     left, interval = signal.getitimer(signal.ITIMER_REAL)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, again)
         yield
     finally:
+        _watches.pop()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begun)), interval)
+
+
+def strike() -> None:
+    """Interrupt the client's code in the main thread now, where that is watched."""
+    if _watches:
+        signal.setitimer(signal.ITIMER_REAL, 1e-6, AGAIN_S)
 
 
 def waits_in(frame: FrameType | None) -> tuple[str, bool]:

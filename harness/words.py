@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from harness.errors import Hung
+
 LONG = 300  # characters of a text that somebody else wrote, where one line must do
 MOST = 20_000
 """Characters of such a text that are kept at all: a client may raise the whole of a checkpoint."""
@@ -22,10 +24,12 @@ def cut(text: str, most: int = MOST) -> str:
 
 
 def text_of(what: object) -> str:
-    """`str(what)`; of what cannot even say that, its type."""
+    """`str(what)`; of what cannot even say that, its type. Of a client's object only under a watch: it may spin."""
     try:
         return str(what)
-    except Exception as error:
+    except Hung:
+        raise
+    except BaseException as error:
         return f"(a {type(what).__name__} whose text cannot be made: {type(error).__name__})"
 
 

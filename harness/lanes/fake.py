@@ -11,6 +11,7 @@ from fakes.trace import AnyRecord
 from harness.errors import HarnessError, UsageError
 from harness.gate import FaultGate
 from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
+from harness.lanes.loader import refuse_options
 from harness.passage import GatedEngine, Request
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ class FakeLane:
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
         self.hang_s = _hang(given.pop("hang_s", HANG_S))
-        unknown = set(given)
-        if unknown:
-            raise UsageError(f"lane fake has no option {', '.join(sorted(unknown))}")
+        refuse_options(self.name, given, ("hang_s",))
         self._world: World | None = None
         self._gate: FaultGate | None = None
         self._kits: list[Any] = []

@@ -13,6 +13,7 @@ from harness.errors import HarnessError, UsageError
 from harness.gate import FaultGate
 from harness.lanes import fake
 from harness.lanes.base import Clock, EngineHandle, EngineSpec, Expected
+from harness.lanes.loader import refuse_options
 from harness.lanes.run_folder import RunFolder, full, no_room, sweep
 from harness.lanes.served import Served
 from harness.lanes.wire import HttpLink, Wire
@@ -48,8 +49,7 @@ class HttpLane:
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
         self.time_scale = _scale(given.pop("time_scale", TIME_SCALE))
-        if given:
-            raise UsageError(f"lane http has no option {', '.join(sorted(given))}")
+        refuse_options(self.name, given, ("time_scale",))
         self._epoch = time.monotonic()
         self._gate: FaultGate | None = None
         self._doors: Doors | None = None

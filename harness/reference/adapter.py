@@ -36,6 +36,9 @@ class ReferenceSut:
     unknown policy, mode or transport.
     """
 
+    options = frozenset({"enable_weights_cpu_backup"})
+    """What it reads of `--sut-option`."""
+
     def __init__(
         self,
         *,

@@ -79,3 +79,15 @@ def test_where_nobody_asked_for_it_nothing_is_changed():
     raise_from_now_on()
     assert signal.getsignal(signal.SIGTERM) == before
     assert not came()
+
+
+def test_while_what_hears_them_is_imported():
+    code = (
+        "import builtins, os; real = builtins.__import__\n"
+        "def strike(name, *rest):\n"
+        "    if name == 'harness.interrupts': os.kill(os.getpid(), 2); [None for _ in range(10)]\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = strike\n"
+        "import harness.entry"
+    )
+    assert python("-c", code) == (130, "", "refitcheck: interrupted\n")

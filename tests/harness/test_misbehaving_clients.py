@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness import exits, watchdog
 from harness.cli import invoke
+from harness.errors import HarnessError
 from harness.sut.protocol import Caps
+from harness.vigil import Vigil
 from tests.examples.minimal_adapter import Adapter
-from tests.harness.toys import without_progress
+from tests.harness.toys import soon, without_progress
 
 
 class Exits(Adapter):
@@ -39,7 +46,10 @@ def run(capsys, monkeypatch):
 
     def run_(*options, sut="reference"):
         name = sut if isinstance(sut, str) else f"{__name__}:{sut.__name__}"
-        code = invoke(("run", "--sut", name, "--rule", "SESS-1", "--exploration", "off", "-n", "1", *options))
+        if "--scenario" not in options:
+            options = ("--scenario", "refit/envelope/two-refits", *options)
+        options = ("--rule", "SESS-1", "--exploration", "off", "-n", "1", *options)
+        code = invoke(("run", "--sut", name, *options))
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return code, out + without_progress(err)
@@ -59,6 +69,96 @@ def test_a_client_that_ends_the_process_does_not_end_the_run(run):
     assert code == 3
     assert "the system under test called os._exit(0)" in said
     assert os._exit is leave
+
+
+class ExitsInAThread(Adapter):
+    def refit(self, deadline_s):
+        thread = threading.Thread(target=os._exit, args=(0,))
+        thread.start()
+        thread.join()
+        return super().refit(deadline_s)
+
+
+class WaitsForAThreadThatExits(Adapter):
+    def refit(self, deadline_s):
+        threading.Thread(target=os._exit, args=(0,)).start()
+        threading.Event().wait()
+
+
+class SwallowsTheExitOfAThread(Adapter):
+    def refit(self, deadline_s):
+        with ThreadPoolExecutor() as pool, contextlib.suppress(SystemExit, HarnessError):
+            pool.submit(os._exit, 0).result()
+        raise ConnectionError("lost")
+
+
+@pytest.mark.parametrize("client", [ExitsInAThread, WaitsForAThreadThatExits, SwallowsTheExitOfAThread])
+def test_a_thread_that_ends_the_process_is_told_and_nothing_is_judged_after_it(run, client):
+    code, said = run("--rule", "VERIF-1", sut=client)
+    assert code == 3
+    assert "the system under test called os._exit(0)" in said
+    assert "✗" not in said
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
+class Endless(Exception):
+    def __str__(self):
+        soon()
+        while True:
+            pass
+
+
+class RaisesTheUnspeakable(Adapter):
+    def refit(self, deadline_s):
+        raise Unspeakable
+
+
+class RaisesTheEndless(Adapter):
+    def refit(self, deadline_s):
+        raise Endless
+
+
+class SetUpRaisesTheEndless(Adapter):
+    def setup(self, fleet):
+        raise HarnessError("ours") from Endless()
+
+
+def test_an_exception_whose_text_cannot_be_made_is_told_without_it(run):
+    code, said = run(sut=RaisesTheUnspeakable)
+    assert code == 2
+    assert "Unspeakable: (a Unspeakable whose text cannot be made: KeyboardInterrupt)" in " ".join(said.split())
+
+
+def test_an_exception_whose_text_never_ends_is_a_client_that_hangs(run):
+    code, said = run(sut=RaisesTheEndless)
+    assert code == 1
+    assert "✗ EXPLORE-8" in said
+    assert "in __str__: while True:" in " ".join(said.split())
+
+
+def test_what_is_known_of_an_error_is_told_though_what_it_came_of_never_ends(run):
+    code, said = run(sut=SetUpRaisesTheEndless)
+    assert code == 3
+    assert "refit/envelope/two-refits: ours" in " ".join(said.split())
+
+
+class Interrupts(Adapter):
+    def refit(self, deadline_s):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_that_nobody_sent_is_the_clients_own(run, monkeypatch):
+    vigil = Vigil(multiprocessing.get_context("spawn"), 1)
+    vigil.take(0)
+    monkeypatch.setattr(watchdog, "VIGIL", [vigil])
+    monkeypatch.setattr(exits, "VIGIL", [vigil])
+    code, said = run(sut=Interrupts)
+    assert code == 3
+    assert "the system under test raised KeyboardInterrupt" in said
 
 
 def test_a_factory_that_exits_is_one_line(run):

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from harness import watchdog
+from harness import frames, watchdog
 from tests.examples.minimal_adapter import Adapter, ForgetsBegin
 from tests.harness.toys import soon
 
@@ -77,8 +77,10 @@ class _Violates(ForgetsBegin):
 
 
 class ExitsLaterInAThread(_Violates):
+    """When the process is about to end by itself: what it does before is judged as what it did to the process."""
+
     def meddle(self):
-        threading.Timer(0.5, os._exit, (0,)).start()
+        threading.Thread(target=lambda: (threading.main_thread().join(), os._exit(0))).start()
 
 
 class PatchesExit(_Violates):
@@ -115,11 +117,17 @@ class WritesIntoThePipe(Adapter):
     """What its parent reads is no answer of a worker."""
 
     def refit(self, deadline_s):
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
-                    os.write(int(number), b"\0\0\0\x04oops")
+        _say(b"\0\0\0\x04oops")
         time.sleep(1e6)
+
+
+class ComesBackTwice(Adapter):
+    """A fork of its process returns from the refit as well."""
+
+    def refit(self, deadline_s):
+        if os.fork():
+            os.wait()
+        return super().refit(deadline_s)
 
 
 class DiesWithAChild(Adapter):
@@ -137,13 +145,32 @@ class DiesWithAChild(Adapter):
 
 
 class SaysHalfAWord(Adapter):
-    """Its parent reads the length of an answer that never comes."""
+    """What could be the beginning of an answer, and then nothing."""
 
     def refit(self, deadline_s):
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
-                    os.write(int(number), b"\x7f\xff\xff\xff")
-        with open(os.environ["REFITCHECK_TEST_CHILD"], "w") as file:
-            file.write("said")
+        _say(frames.MARK[:3])
+        late()
         time.sleep(1e6)
+
+
+class PromisesMuch(Adapter):
+    """An answer that is longer than any."""
+
+    def refit(self, deadline_s):
+        _say(frames.MARK + b"\x7f" * 8)
+        time.sleep(1e6)
+
+
+class SaysAByte(Adapter):
+    """Which no answer begins with."""
+
+    def refit(self, deadline_s):
+        _say(b"\0")
+        time.sleep(1e6)
+
+
+def _say(what):
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                os.write(int(number), what)
