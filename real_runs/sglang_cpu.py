@@ -15,6 +15,7 @@ from fakes.trace import AnyRecord
 from harness.errors import HarnessError, Unsupported, UsageError
 from harness.gate import FaultGate
 from harness.lanes.base import Clock, EngineSpec, Expected
+from harness.lanes.loader import refuse_options
 from harness.proxy_gate import Doors
 from real_runs import env as environments
 from real_runs import questions
@@ -63,6 +64,8 @@ class SglangCpuLane:
     """EngineConfig's names -> SGLang's launch arguments. What is not here cannot be asked of a server of this lane."""
     switches: Mapping[str, str] = {}
     """The same for those that take no value."""
+    option_names: tuple[str, ...] = ("evidence", "quiet", "reserve", "torch_index")
+    """What `--lane-option` may give."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         given = dict(options or {})
@@ -70,8 +73,7 @@ class SglangCpuLane:
         evidence = given.pop("evidence", None)
         self._evidence = EvidenceFolder(Path(evidence), self.provides) if evidence else None
         self.configure(given)
-        if given:
-            raise UsageError(f"lane {self.name} has no option {', '.join(sorted(given))}")
+        refuse_options(self.name, given, self.option_names)
         self._pool = ServerPool(
             self._environment,
             self.say,

@@ -62,6 +62,7 @@ class SglangGpuLane(SglangCpuLane):
         "enable_memory_saver": "--enable-memory-saver",
         "enable_weights_cpu_backup": "--enable-weights-cpu-backup",
     }
+    option_names = ("cuda_graph", "evidence", "gpus", "model", "python", "quiet", "site", "spares")
 
     def configure(self, given: dict[str, Any]) -> None:
         """Its own options."""

@@ -40,11 +40,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> No
     names = sorted(set(known))
     lost = sorted(set(given) - set(names))
     if lost:
-        has = (
-            f"it has {', '.join(names)}"
-            if names
-            else "it reads none (an attribute `options` of the adapter names them)"
-        )
+        has = f"it has {', '.join(names)}" if names else "it names none (attribute `options` of an adapter)"
         raise UsageError(f"--sut-option {lost[0]}: {whose} has no such option; {has}")
 
 

@@ -127,8 +127,8 @@ class Sut(Protocol):
     on_engine_recovered, reported_version.
 
     An adapter that reads options of `--sut-option` names them in an attribute `options` (a set of names), known before
-    `setup`: a run that is given another name is refused. It may have a method `check_options(options)`, asked then, that
-    raises ValueError for a value that cannot work.
+    `setup`: a run that is given another name is refused. It may have a method `check_options(options)`, asked then,
+    that raises ValueError for a value that cannot work.
     """
 
     def setup(self, fleet: Fleet) -> None:

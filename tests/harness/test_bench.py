@@ -33,7 +33,7 @@ def bench():
 
 def test_no_engine_is_started_for_a_transport_that_the_adapter_lacks(bench):
     bench.transport = "checkpoint-engine"
-    with pytest.raises(Unsupported, match="^the adapter has no transport checkpoint-engine$"):
+    with pytest.raises(Unsupported, match=r"^the adapter has no transport checkpoint-engine$"):
         bench.engine()
     assert bench.engines == []
 

@@ -166,7 +166,7 @@ def test_an_option_that_no_engine_has_is_a_usage_error():
     stage = Stage()
     with stage as bench, pytest.raises(UsageError, match="no launch option warp_speed"):
         bench.engine(warp_speed=True)
-    with pytest.raises(UsageError, match="lane fake has no option time_scale"):
+    with pytest.raises(UsageError, match=r"^lane fake has no option time_scale; it has hang_s$"):
         FakeLane({"time_scale": "1"})
 
 

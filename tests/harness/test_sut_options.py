@@ -37,7 +37,7 @@ def test_a_name_that_is_declared_is_taken_and_one_that_is_not_is_refused():
     check_options({CHOOSY: {"colour": "red", "size": "1"}}, 60.0)
     with pytest.raises(UsageError, match=f"^--sut-option color: {CHOOSY} has no such option; it has colour, size$"):
         check_options({CHOOSY: {"color": "red"}}, 60.0)
-    with pytest.raises(UsageError, match=f"^--sut-option size: {PLAIN} has no such option; it reads none"):
+    with pytest.raises(UsageError, match=f"^--sut-option size: {PLAIN} has no such option; it names none"):
         check_options({PLAIN: {"size": "1"}}, 60.0)
 
 
@@ -88,5 +88,5 @@ def test_a_client_in_a_worker_is_asked_there():
 
 
 def test_known_names_are_told_in_order():
-    with pytest.raises(UsageError, match="it has a, b$"):
+    with pytest.raises(UsageError, match=r"it has a, b$"):
         refuse_unknown(["c"], {"b", "a"}, "x")

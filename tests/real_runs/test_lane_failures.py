@@ -18,7 +18,7 @@ from tests.real_runs.scripted_lane import scripted_fixture as scripted_fixture
 
 
 def test_a_wrong_lane_option_is_a_usage_error():
-    with pytest.raises(UsageError, match="lane sglang-cpu has no option speed"):
+    with pytest.raises(UsageError, match="lane sglang-cpu has no option speed; it has evidence, quiet, "):
         SglangCpuLane({"speed": "1"})
 
 
