@@ -122,7 +122,7 @@ def _adapter(version: str, name: str) -> Any:
 
     p = PROFILES[version]
     notation = typed_structs(p)["GenerateReqInput"][_places(version)[name]].type
-    if p.structs == "dataclass" and name == "sampling_params":
+    if p.structs == "dataclass":  # a plain Dict there, whose keys nobody looks at (managers/io_struct.py@0.5.12.post1)
         notation = notation.replace("dict[str, Any]", "dict[Any, Any]")
     return TypeAdapter(_type(ast.parse(notation, mode="eval").body))
 

@@ -60,6 +60,15 @@ def test_the_smallest_token_id_of_64_bits() -> None:
     assert check_schema(p, routes(p)["/generate"], "POST", body) == body
 
 
+@pytest.mark.parametrize("name", ["sampling_params", "session_params", "external_trace_header"])
+def test_keys_of_an_object_are_not_looked_at_up_to_0_5_12(name: str) -> None:
+    """managers/io_struct.py@0.5.12.post1: Dict, where pydantic takes a key that is no UTF-8; later bodies cannot hold
+    one."""
+    p = PROFILES["0.5.12.post1"]
+    body = {name: {"\ud800": 1}}
+    assert check_schema(p, routes(p)["/generate"], "POST", body) == body
+
+
 def test_no_penalties_leave_the_very_logits() -> None:
     import numpy as np
 
