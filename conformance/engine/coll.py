@@ -17,7 +17,7 @@ from conformance.engine.groups import (
     grouped,
     invite,
 )
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, end, know, load
+from conformance.engine.steps import VALIDATED, VALIDATED_ON_20, ask, begin, end, know, load
 from harness.bench import Bench
 from harness.lanes.base import EngineHandle
 from harness.scenario import ScenarioList
@@ -84,7 +84,7 @@ def no_such_group(bench: Bench) -> None:
     _no_group(bench)
 
 
-@scenarios.add("COLL-56", relation=NOT_RUN, versions="<0.5.21,!=miles", fatal=True)
+@scenarios.add("COLL-56", relation=VALIDATED_ON_20, versions="<0.5.21,!=miles", fatal=True)
 def no_such_group_is_fatal(bench: Bench) -> None:
     """The same before 0.5.21."""
     _no_group(bench)

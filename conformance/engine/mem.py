@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, running
+from conformance.engine.steps import VALIDATED, VALIDATED_ON_20, ask, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -80,7 +80,7 @@ def release_with_a_queue(bench: Bench) -> None:
     request.result(60.0)
 
 
-@scenarios.add("MEM-58", "ERR-51", relation=NOT_RUN, versions="<0.5.21 || miles", fatal=True)
+@scenarios.add("MEM-58", "ERR-51", relation=VALIDATED_ON_20, versions="<0.5.21 || miles", fatal=True)
 def release_with_a_queue_kills(bench: Bench) -> None:
     """Paused by retract: the queue counts as busy before 0.5.21."""
     e = bench.e0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, bucket, know, load
+from conformance.engine.steps import VALIDATED, VALIDATED_ON_20, ask, bucket, know, load
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -32,7 +32,7 @@ def begin_twice_and_end_twice(bench: Bench) -> None:
     e.call("end_weight_update", {})
 
 
-@scenarios.add("SESS-54", relation=NOT_RUN, versions="<0.5.21,!=miles")
+@scenarios.add("SESS-54", relation=VALIDATED_ON_20, versions="<0.5.21,!=miles")
 def no_session_routes(bench: Bench) -> None:
     """Begin and end are unknown, and an update is taken without them."""
     e = bench.e0
