@@ -104,6 +104,11 @@ class EngineCore:
         )
         self._controls = Controls(self._tm, generator, model_config)
 
+    @property
+    def paused(self) -> bool:
+        """Whether new generations are held back, in any mode."""
+        return self._tm.is_pause
+
     def step(self, event: Event, now: float) -> list[Effect]:
         """What follows from `event` at `now` (virtual seconds, never before the last one)."""
         if self.dead:

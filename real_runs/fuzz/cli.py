@@ -5,14 +5,18 @@ Exit codes: 0 nothing unexplained differs, 1 something does, 3 harness error, 4 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from harness.errors import HarnessError, UsageError
 from harness.settings import DEFAULT_VERSION
+
+if TYPE_CHECKING:
+    from real_runs.fuzz.server_run import ServerSettings
 
 
 def diff(
@@ -33,6 +37,11 @@ def diff(
     seed: Annotated[int, typer.Option(help="Seed of the first sequences.")] = 0,
     fatal: Annotated[int, typer.Option(min=0, help="Let so many sequences kill the server: each costs a start.")] = 0,
     tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks of the server.")] = 1,
+    time_limit: Annotated[float, typer.Option(min=1, help="Stop asking a server after so many seconds.")] = math.inf,
+    tape: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep what a server answers here; the next run with it goes on from there."),
+    ] = None,
     keep_record: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a validation record into this folder.")
     ] = None,
@@ -46,7 +55,10 @@ def diff(
     if derive and not oracle:
         raise UsageError("--derive asks the oracle: give --oracle")
     if against:
-        return 0 if _server(against, engine, steps, seed, fatal, tp, keep_record) else 1
+        from real_runs.fuzz.server_run import ServerSettings
+
+        wanted = ServerSettings(against, engine, steps, seed, fatal, tp, time_limit, tape, keep_record, keep_corpus)
+        return 0 if _server(wanted) else 1
     from real_runs.fuzz import oracle_run
 
     settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus)
@@ -58,17 +70,15 @@ def diff(
     return 0 if same else 1
 
 
-def _server(against: str, profile: str, steps: int, seed: int, fatal: int, tp: int, keep_record: Path | None) -> bool:
+def _server(settings: ServerSettings) -> bool:
     from real_runs.env import EnvUsage
     from real_runs.fuzz import server_run
     from real_runs.server import ServerError
 
-    if not against.startswith(server_run.LANE):
-        _check_url(against)
+    if not settings.against.startswith(server_run.LANE):
+        _check_url(settings.against)
     try:
-        return server_run.run(
-            server_run.ServerSettings(against, profile, steps, seed, fatal, tp, keep_record), typer.echo
-        )
+        return server_run.run(settings, typer.echo)
     except EnvUsage as error:
         raise UsageError(str(error)) from None
     except ServerError as error:

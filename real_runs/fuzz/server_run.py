@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import pprint
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +19,28 @@ from harness.errors import UsageError
 from real_runs import env as environments
 from real_runs.comparing import Difference
 from real_runs.fuzz import records
+from real_runs.fuzz.cells import Cell
 from real_runs.fuzz.known import Known, load
+from real_runs.fuzz.server_cells import LIVES, why_not
 from real_runs.fuzz.server_search import Found, Limits, Search, hunt
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide, RealSide, attached, started, tiny
+from real_runs.fuzz.smallest import smallest
+from real_runs.fuzz.tape import Tape, pack, telling
 from real_runs.sequence import Sequence
 
 Say = Callable[[str], None]
 LANE = "sglang-cpu:"
+SHOWN = 4
+"""Findings of one run that are made small and told."""
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Against what (`sglang-cpu:VERSION` or a URL), as which profile, how much."""
+    """Against what (`sglang-cpu:VERSION` or a URL), as which profile, how much, at most how long.
+
+    `tape` is the file that keeps what the real one answered: a run with the same one goes on where it stopped.
+    """
 
     against: str
     profile: str
@@ -37,7 +48,10 @@ class ServerSettings:
     seed: int
     fatal: int = 0
     tp: int = 1
+    seconds: float = float("inf")
+    tape: Path | None = None
     keep_record: Path | None = None
+    keep_corpus: Path | None = None
 
     def replay(self) -> str:
         """The command that does it again."""
@@ -65,33 +79,48 @@ def real_side(settings: ServerSettings, say: Say) -> RealSide:
 
 
 def run(settings: ServerSettings, say: Say) -> bool:
-    """Search, print, keep. Whether nothing unexplained differs."""
-    sources = records.sources_hash()
+    """Search, make small what was found, print, keep. Whether nothing unexplained differs."""
+    sources, began = records.sources_hash(), time.monotonic()
     say(f"refitcheck diff   {settings.against} tp {settings.tp}   fake {settings.profile}   seed {settings.seed}")
-    fake = FakeSide(settings.profile, tiny(settings.tp))
     entries = [entry for entry in load() if entry.lane == "server" and settings.profile in entry.versions]
 
     def explain(sequence: Sequence, difference: Difference) -> str | None:
         return next((entry.id for entry in entries if explains(entry, difference)), None)
 
+    bypass, tape = settings.against.startswith(LANE), Tape(settings.tape)
     with closing(real_side(settings, say)) as real:
+        fake = FakeSide(settings.profile, tiny(settings.tp), bypass=bypass)
+        words = ServerVocabulary(profile(settings.profile), bypass=bypass)
         search = hunt(
-            ServerVocabulary(profile(settings.profile)),
+            words,
             real,
             fake,
-            Limits(settings.steps, settings.fatal),
+            Limits(settings.steps, settings.fatal, seconds=settings.seconds),
             settings.seed,
             explain=explain,
-            progress=lambda now: say(f"  {now.steps} calls · {now.sequences} sequences · {now.seconds:.0f} s"),
+            progress=lambda now: say(_progress(now)),
+            tape=tape,
         )
-    say(summary(search))
-    for found in search.found:
+        left = settings.seconds - (time.monotonic() - began)
+        shortest = [smallest(found, real, fake, seconds=left / 4) for found in list(search.found.values())[:SHOWN]]
+    missing = why_not(words, fake, search.cells)
+    say(summary(search, words, missing))
+    for found in shortest:
         say(told(found, settings))
+    if settings.keep_corpus is not None:
+        path = settings.keep_corpus / f"server-tp{settings.tp}-{settings.profile}.jsonl.xz"
+        pack(path, telling(tape.entries, fake))
+        say(str(path))
     if search.found:
         return False
     if settings.keep_record is not None:
-        say(str(records.write(_record(settings, search, sources), settings.keep_record)))
+        say(str(records.write(_record(settings, search, words, missing, sources), settings.keep_record)))
     return True
+
+
+def _progress(now: Search) -> str:
+    found = f" · {len(now.found)} kinds of difference" if now.found else ""
+    return f"  {now.steps} calls · {now.sequences} sequences · {len(now.cells)} cells · {now.seconds:.0f} s{found}"
 
 
 def explains(entry: Known, difference: Difference) -> bool:
@@ -107,29 +136,36 @@ def explains(entry: Known, difference: Difference) -> bool:
     )
 
 
-def summary(search: Search) -> str:
-    """Counts, and the cells: every operation with the states that it was called in."""
-    by_state: dict[str, int] = {}
-    operations = sorted({operation for operation, _ in search.cells})
-    for _, state in search.cells:
-        by_state[state] = by_state.get(state, 0) + 1
+def summary(search: Search, words: ServerVocabulary, missing: Mapping[Cell, str]) -> str:
+    """Counts, the cells, and those that were not reached, with the reason."""
     left = "".join(f"   {count} left out: {why}" for why, count in sorted(search.left_out.items()))
     explained = "".join(f"   {count} × {name}" for name, count in sorted(search.explained.items()))
+    got, wanted = reach(words, missing)
+    reasons: dict[str, list[str]] = {}
+    for (name, state), why in missing.items():
+        reasons.setdefault(why, []).append(f"{name} while {state}")
+    share = f"{got}/{wanted} = {math.floor(1000 * got / wanted) / 10} % of what this lane can reach"
     lines = [
         f"  {search.steps} calls in {search.sequences} sequences, {search.fatal} of them fatal{left}",
-        f"  cells (operation × state) {len(search.cells)}: {len(operations)} operations in {len(by_state)} states",
-        *(f"    {state:<32} {count:>3} operations" for state, count in sorted(by_state.items())),
+        f"  cells (operation × state) {share}",
+        *(f"  not reached, {why}: {'; '.join(cells)}" for why, cells in sorted(reasons.items())),
         f"  unexplained differences {len(search.found)}{explained}",
     ]
     return "\n".join(lines)
 
 
+def reach(words: ServerVocabulary, missing: Mapping[Cell, str]) -> tuple[int, int]:
+    """(cells that were reached, cells that could have been without a start of their own)."""
+    got = len(words.cells) - len(missing)
+    return got, got + sum(why == LIVES for why in missing.values())
+
+
 def told(found: Found, settings: ServerSettings) -> str:
     """The shortest sequence, both answers, and the sequence as data, ready for the catalogue or a test."""
     steps = pprint.pformat(msgspec.to_builtins(found.sequence.steps), width=112, sort_dicts=False)
-    lines = [f"✗ {settings.against} differs from fake {settings.profile}   seed {found.seed}"]
+    lines = [f"✗ {settings.against} differs from fake {settings.profile}   seed {found.seed}, {found.count} times"]
     lines += [f"  {number}. {_line(answer)}" for number, answer in enumerate(found.real.answers, 1)]
-    lines += [f"  {difference}" for difference in found.differences]
+    lines += [f"  {found.difference}"]
     lines += [f"  replay  {settings.replay()}", "", "its steps, for a Sequence of real_runs/sequences:", "", steps]
     return "\n".join(lines)
 
@@ -140,7 +176,10 @@ def _line(answer: object) -> str:
     return f"{op} {json.dumps(request, default=str)[:160]} -> {status}"
 
 
-def _record(settings: ServerSettings, search: Search, sources: str) -> records.Validation:
+def _record(
+    settings: ServerSettings, search: Search, words: ServerVocabulary, missing: Mapping[Cell, str], sources: str
+) -> records.Validation:
+    got, wanted = reach(words, missing)
     return records.Validation(
         kind=f"server-tp{settings.tp}",
         version=settings.against.removeprefix(LANE),
@@ -151,9 +190,9 @@ def _record(settings: ServerSettings, search: Search, sources: str) -> records.V
         steps=search.steps,
         sequences=search.sequences,
         deaths=search.fatal,
-        cells=len(search.cells),
-        reachable=None,
-        missing=[],
+        cells=got,
+        reachable=wanted,
+        missing=[f"{name} while {state}: {why}" for (name, state), why in missing.items()],
         parts=["server"],
         digest="",
         sources=sources,

@@ -1,40 +1,45 @@
-"""Draws sequences of calls, performs each on both sides, and finds the shortest one that differs.
+"""Draws sequences of calls, performs each on both sides, and keeps what differs; the run goes on.
 
-The fake goes first: it costs milliseconds and says whether a sequence kills. Those that do are counted apart, and only
-`fatal` of them reach the real side, since each costs it a start. What hangs on the fake is left out.
+The fake goes first: it costs milliseconds and says whether a sequence kills or hangs. Those are not drawn by chance but
+apart, `fatal` of them, since each costs the real side a start. What is drawn depends on the seed and on the cells that
+were reached before, nothing else.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
-import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from real_runs import sequence as exchange_steps
-from real_runs.comparing import Difference, Exchange, differences
+from real_runs.comparing import Answer, Difference, Exchange, differences
+from real_runs.fuzz.cells import Cell
+from real_runs.fuzz.server_cells import operation
 from real_runs.fuzz.server_steps import ServerVocabulary
-from real_runs.fuzz.sides import DTYPE, Side
+from real_runs.fuzz.sides import DTYPE, FakeSide, Side
+from real_runs.fuzz.steps import WIDTH
+from real_runs.fuzz.tape import Tape, Taped
 
-CHUNK = 19
-"""Sequences of one seed: few, since the first tenth of what hypothesis draws is as plain as can be."""
-SMALLER = 60
-"""How many smaller sequences are tried on the real side once something differs."""
-NO_REPLY = frozenset({"timeout"})
+CHUNK = 12
+"""Sequences of one seed; the next chunk has the next seed."""
+Kind = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Found:
-    """The shortest sequence that was found to differ, and how."""
+    """A difference, in the first sequence that showed it up to that call; `count` sequences did."""
 
+    kind: Kind
     sequence: exchange_steps.Sequence
-    differences: tuple[Difference, ...]
+    difference: Difference
     real: Exchange
-    fake: Exchange
     seed: int
+    count: int = 1
 
 
 @dataclass
@@ -46,9 +51,9 @@ class Search:
     fatal: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
+    cells: Counter[Cell] = field(default_factory=Counter)
     explained: Counter[str] = field(default_factory=Counter)
-    found: list[Found] = field(default_factory=list)
+    found: dict[Kind, Found] = field(default_factory=dict)
 
 
 Explain = Callable[[exchange_steps.Sequence, Difference], str | None]
@@ -56,146 +61,177 @@ Explain = Callable[[exchange_steps.Sequence, Difference], str | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """At least `steps` calls; `fatal` sequences that kill; `longest` draws in one."""
+    """At least `steps` calls that were compared, in at most `seconds`; `fatal` sequences that kill; `longest` draws in
+    one."""
 
     steps: int
     fatal: int = 0
-    longest: int = 12
+    longest: int = 40
+    seconds: float = float("inf")
+
+
+class Hunt:
+    """One run. What the tape holds is judged first, then new sequences are drawn."""
+
+    def __init__(
+        self,
+        vocabulary: ServerVocabulary,
+        real: Side,
+        fake: FakeSide,
+        limits: Limits,
+        *,
+        explain: Explain = lambda sequence, difference: None,
+        progress: Callable[[Search], None] = lambda search: None,
+        tape: Tape | None = None,
+    ) -> None:
+        self._words, self._real, self._fake, self._limits = vocabulary, real, fake, limits
+        self._explain, self._progress = explain, progress
+        self._tape = Tape() if tape is None else tape
+        self._began = time.monotonic()
+        self.search = Search()
+
+    def run(self, first_seed: int) -> Search:
+        """Until there were enough calls, or the time is over."""
+        number = first_seed
+        for entry in self._tape.entries:
+            self._judge(entry)
+            if not entry.fatal:
+                number = max(number, entry.seed + 1)
+        self._told()
+        while self.search.steps < self._limits.steps and not self._late:
+            before = self.search.sequences + sum(self.search.left_out.values())
+            self._chunk(number)
+            self._told()
+            number += 1
+            if self.search.sequences + sum(self.search.left_out.values()) == before:
+                break
+        self._kill(first_seed)
+        self._told()
+        return self.search
+
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() - self._began > self._limits.seconds
+
+    def _told(self) -> None:
+        self.search.seconds = sum(entry.seconds for entry in self._tape.entries)
+        self._progress(self.search)
+
+    def _chunk(self, number: int) -> None:
+        @seed(number)
+        @settings(
+            max_examples=CHUNK,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate,),
+        )
+        @given(self._words.strategy(self._limits.longest))
+        def one(numbers: list[int]) -> None:
+            if self.search.steps >= self._limits.steps or self._late:
+                return
+            missing = [cell for cell in self._words.cells if cell not in self.search.cells]
+            self._try(self._words.sequence(numbers, missing), number)
+
+        one()
+
+    def _kill(self, number: int) -> None:
+        """Sequences that kill, each drawn by a number of its own."""
+        some = Random(number)
+        for _ in range(4 * self._limits.fatal):
+            if self.search.fatal >= self._limits.fatal or self._late:
+                return
+            sequence = self._words.fatal(some.randrange(WIDTH))
+            if not any(entry.fatal and entry.sequence == sequence for entry in self._tape.entries):
+                self._try(sequence, number, fatal=True)
+
+    def _try(self, sequence: exchange_steps.Sequence, number: int, *, fatal: bool = False) -> None:
+        expected = self._fake.perform(sequence)
+        if any(answer.ending == "timeout" for answer in expected.answers):
+            self.search.left_out["hangs"] += 1
+        elif expected.died != fatal:
+            self.search.left_out["lives" if fatal else "kills"] += 1
+        else:
+            began = time.monotonic()
+            got = self._real.perform(sequence)
+            entry = Taped(
+                seed=number,
+                sequence=sequence,
+                answers=list(got.answers),
+                died=got.died,
+                fatal=fatal,
+                seconds=round(time.monotonic() - began, 3),
+            )
+            self._tape.add(entry)
+            self._judge(entry, expected)
+
+    def _judge(self, entry: Taped, expected: Exchange | None = None) -> None:
+        search = self.search
+        real = entry.exchange
+        if expected is None:
+            expected = self._fake.perform(entry.sequence)
+        search.sequences += 1
+        search.fatal += entry.fatal
+        found = differences(real, expected, DTYPE)
+        states = self._fake.states
+        if not found:
+            search.steps += len(real.answers)
+            search.cells.update(zip(map(operation, real.answers), states, strict=True))
+            return
+        first = found[0]
+        same = max(first.number - 1, 0)
+        if ran_out(real, expected):
+            search.left_out["traffic ran out"] += 1
+            same = min(same, next(n for n, pair in enumerate(_pairs(real, expected)) if _ran_out(*pair)))
+        else:
+            known = self._explain(entry.sequence, first)
+            if known is not None:
+                search.explained[known] += 1
+            else:
+                self._note(Found(kind(first), entry.sequence, first, real, entry.seed))
+        search.steps += same
+        search.cells.update([*zip(map(operation, real.answers), states, strict=False)][:same])
+
+    def _note(self, found: Found) -> None:
+        before = self.search.found.setdefault(found.kind, found)
+        if before is not found:
+            before.count += 1
 
 
 def hunt(
-    vocabulary: ServerVocabulary,
-    real: Side,
-    fake: Side,
-    limits: Limits,
-    first_seed: int,
-    *,
-    explain: Explain = lambda sequence, difference: None,
-    progress: Callable[[Search], None] = lambda search: None,
+    vocabulary: ServerVocabulary, real: Side, fake: FakeSide, limits: Limits, first_seed: int, **more: Any
 ) -> Search:
-    """Search until there were enough calls, or something differs that nothing explains."""
-    search, began, number = Search(), time.monotonic(), first_seed
-    while search.steps < limits.steps and not search.found:
-        before = search.sequences + sum(search.left_out.values())
-        _chunk(vocabulary, real, fake, limits, number, search, explain)
-        search.seconds = time.monotonic() - began
-        progress(search)
-        number += 1
-        if search.sequences + sum(search.left_out.values()) == before:
-            break
-    return search
+    """One run: see `Hunt`."""
+    return Hunt(vocabulary, real, fake, limits, **more).run(first_seed)
 
 
-def _chunk(
-    vocabulary: ServerVocabulary,
-    real: Side,
-    fake: Side,
-    limits: Limits,
-    number: int,
-    search: Search,
-    explain: Explain,
-) -> None:
-    @seed(number)
-    @settings(
-        max_examples=CHUNK,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate,),
-    )
-    @given(vocabulary.strategy(limits.longest))
-    def one(numbers: list[int]) -> None:
-        if search.found or search.steps >= limits.steps:
-            return
-        sequence = vocabulary.sequence(numbers)
-        tried = _try(sequence, real, fake, search, limits, explain)
-        if tried is not None:
-            draws = _smallest(numbers, vocabulary, real, fake, explain)
-            smallest = vocabulary.sequence(draws)
-            again = _compared(smallest, real, fake, explain)
-            chosen = (smallest, *again) if again[0] else (sequence, *tried)
-            search.found.append(Found(*chosen, seed=number))
-
-    one()
+def kind(difference: Difference) -> Kind:
+    """What makes two differences the same finding."""
+    return difference.op, difference.what, _short(difference.real), _short(difference.fake)
 
 
-def _try(
-    sequence: exchange_steps.Sequence, real: Side, fake: Side, search: Search, limits: Limits, explain: Explain
-) -> tuple[tuple[Difference, ...], Exchange, Exchange] | None:
-    expected = fake.perform(sequence)
-    if any(answer.ending in NO_REPLY for answer in expected.answers):
-        search.left_out["hangs"] += 1
-        return None
-    if expected.died:
-        if search.fatal >= limits.fatal:
-            search.left_out["kills"] += 1
-            return None
-        search.fatal += 1
-        sequence = msgspec.structs.replace(sequence, fatal=True)
-    got = real.perform(sequence)
-    search.sequences += 1
-    search.steps += len(got.answers)
-    search.cells.update(cells(got))
-    found = differences(got, expected, DTYPE)
-    known = explain(sequence, found[0]) if found else None
-    if known is not None:
-        search.explained[known] += 1
-    return (tuple(found), got, expected) if found and known is None else None
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else type(value).__name__ if isinstance(value, list | dict) else repr(value)
+    return text[:60]
 
 
-def _compared(
-    sequence: exchange_steps.Sequence, real: Side, fake: Side, explain: Explain
-) -> tuple[tuple[Difference, ...], Exchange, Exchange]:
-    expected, got = fake.perform(sequence), real.perform(sequence)
-    found = differences(got, expected, DTYPE)
-    if found and explain(sequence, found[0]) is not None:
-        found = []  # what comes after a known difference is its consequence
-    return tuple(found), got, expected
+def _pairs(real: Exchange, fake: Exchange) -> list[tuple[Answer, Answer]]:
+    return list(zip(real.answers, fake.answers, strict=False))
 
 
-def _smallest(
-    numbers: Sequence[int], vocabulary: ServerVocabulary, real: Side, fake: Side, explain: Explain
-) -> list[int]:
-    """Draws taken out one after the other, as long as something differs."""
-    kept, tries, index = list(numbers), 0, 0
-    while index < len(kept) and len(kept) > 1 and tries < SMALLER:
-        fewer = [*kept[:index], *kept[index + 1 :]]
-        tries += 1
-        if _compared(vocabulary.sequence(fewer), real, fake, explain)[0]:
-            kept = fewer
-        else:
-            index += 1
-    return kept
+def ran_out(real: Exchange, fake: Exchange) -> bool:
+    """Whether a generation that was to be aborted came to its end on one side: that machine was too slow, or too
+    fast, and nothing that comes after it can be compared."""
+    return any(_ran_out(*pair) for pair in _pairs(real, fake))
 
 
-def cells(done: Exchange) -> list[tuple[str, str]]:
-    """The (operation, state) cells that a sequence went through, its state followed by the answers."""
-    steps = msgspec.convert(done.data["steps"], list[exchange_steps.Step])
-    answers = iter(done.answers)
-    session = released = False
-    pause, traffic, found = "free", "idle", []
-    for step in steps:
-        if step.do == "join":
-            traffic = "idle"
-        if step.do not in ("call", "start"):
-            continue
-        answer = next(answers)
-        state = f"{pause} {traffic}, {'open' if session else 'closed'}{', released' if released else ''}"
-        found.append((step.op, state))
-        good = answer.status == 200
-        if step.op == "begin_weight_update" and good:
-            session = True
-        elif step.op == "end_weight_update" and good:
-            session = False
-        elif step.op == "pause_generation" and good:
-            pause = str(step.body.get("mode", "abort"))
-            traffic = (
-                "idle" if pause == "abort" else "queued" if traffic == "running" and pause == "retract" else traffic
-            )
-        elif step.op == "continue_generation" and good:
-            pause, traffic = "free", "running" if traffic != "idle" else "idle"
-        elif step.do == "start":
-            traffic = "running" if pause == "free" else "queued" if traffic == "idle" else traffic
-        elif step.op in ("release_memory_occupation", "resume_memory_occupation") and good:
-            released = step.op == "release_memory_occupation"
-    return found
+def _ran_out(real: Answer, fake: Answer) -> bool:
+    return real.op == "generate" and {_end(real), _end(fake)} == {"abort", "length"}
+
+
+def _end(answer: Answer) -> Any:
+    reason = answer.body.get("meta_info", {}).get("finish_reason") if isinstance(answer.body, Mapping) else None
+    return reason.get("type") if isinstance(reason, Mapping) else None
+
+
+__all__ = ["Found", "Hunt", "Limits", "Search", "hunt", "kind", "ran_out"]

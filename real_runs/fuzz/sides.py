@@ -6,28 +6,36 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from fakes.trace import Header, TraceWriter
+from fakes.fronts import inprocess as fake
+from fakes.trace import TraceWriter
+from fakes.trainer import ExportRegistry
+from fakes.world import World
 from harness.errors import HarnessError, UsageError
 from harness.gate import FaultGate
 from real_runs.cleaning import Cleaner
 from real_runs.client import HttpClient
 from real_runs.comparing import Exchange, exchanges
 from real_runs.env import SglangEnv
+from real_runs.fuzz.traffic import LivePort, VirtualPort
 from real_runs.models import TinyModel
 from real_runs.performing import perform
-from real_runs.recorder import RealPort, header, scrub, server_spec
-from real_runs.replaying import replay
+from real_runs.recorder import header, machine_words, scrub, server_spec
+from real_runs.replaying import config_of
 from real_runs.sequence import Sequence
 from real_runs.server import Server
 
 DTYPE = "float32"
 """Tokens are compared exactly at float32 only."""
+DEATH_S = 15.0
+"""How long an engine gets to die of a call."""
 
 
 class Side(Protocol):
@@ -44,19 +52,32 @@ def tiny(tp: int = 1, shape: str = "llama") -> TinyModel:
 
 
 class FakeSide:
-    """A fresh fake of `version` for every sequence. `under()` is entered while it works: a planted defect, for one."""
+    """A fresh fake of `version` for every sequence. `under()` is entered while it works: a planted defect, for one.
 
-    def __init__(self, version: str, model: TinyModel, under: Callable[[], Any] | None = None) -> None:
-        self._head: Header = header(version, model, "plain")
-        self._under = under
+    `bypass`: its /health does not generate. `states` are those that the calls of the last sequence met: how it was
+    paused and what it held, and so on.
+    """
+
+    def __init__(
+        self, version: str, model: TinyModel, under: Callable[[], Any] = nullcontext, *, bypass: bool = True
+    ) -> None:
+        self._config = msgspec.structs.replace(config_of(header(version, model, "plain")), health_generation=not bypass)
+        self._model, self._under = model, under
+        self.states: list[str] = []
 
     def perform(self, sequence: Sequence) -> Exchange:
         """In virtual time."""
-        asked = Exchange(msgspec.to_builtins(sequence), (), died=True)  # died: it is given the time to
-        if self._under is None:
-            return replay(self._head, asked)
-        with self._under():
-            return replay(self._head, asked)
+        registry, writer = ExportRegistry(), TraceWriter()
+        with self._under(), World(seed=0, resolver=registry) as world:
+            engine = world.add_engine("e0", self._config, self._model.weights(0), self._model.config)
+            gate = FaultGate(writer, lambda: world.now)
+            port = VirtualPort(world, fake.Server(world, engine), registry, self._model)
+            perform(sequence, port, gate)
+            if engine.alive:
+                world.sleep(DEATH_S)
+            gate.fact("death", {"dead": not engine.alive}, engine="e0", source="probe")
+        self.states = port.states
+        return exchanges(writer.records)[0]
 
 
 class RealSide:
@@ -76,10 +97,10 @@ class RealSide:
         writer = TraceWriter()
         began = time.monotonic()
         gate = FaultGate(writer, lambda: round(time.monotonic() - began, 4))
-        port = RealPort(self._server, self._model)
+        port = LivePort(self._server, self._model)
         perform(sequence, port, gate)
         dropped = any(getattr(record, "error", None) for record in writer.records)
-        dead = self._server.wait_dead(15) if dropped else not self._server.alive
+        dead = self._server.wait_dead(DEATH_S) if dropped else not self._server.alive
         gate.fact("death", {"dead": dead}, engine="e0", source="probe")
         port.payloads.release()
         return exchanges(scrub(writer.records, self._words))[0]
@@ -100,9 +121,9 @@ class RealSide:
 def started(version: str, env: SglangEnv, model: TinyModel, progress: Callable[[str], None]) -> RealSide:
     """A side whose server is started on first use, with a run folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="refitcheck-diff-"))
-    server = Server(env, server_spec(version, model, "plain"), folder, progress)
-    site = next((env.folder / "lib").glob("python*"), env.folder) / "site-packages"
-    side = RealSide(server, model, {**{model.folder(seed): f"MODEL{seed}" for seed in (0, 1, 2)}, f"{site}/": ""})
+    spec = replace(server_spec(version, model, "plain"), health_generation=False)
+    server = Server(env, spec, folder, progress)
+    side = RealSide(server, model, machine_words(env, model))
     close = side.close
 
     def closed() -> None:

@@ -138,7 +138,11 @@ class Vocabulary:
     def _wrong_tensor(self, d: Digits) -> Step:
         kinds = EVERY if self._own_unpickler else PLAIN
         payloads = d.of([["good"], *([kind] for kind in kinds), [], ["good", "garbage"]])
-        formats = [None, "auto"] + ["direct"] * self._own_runner + ["flattened_bucket"] * self._own_unpickler
+        formats = (
+            [None, "auto"]
+            + ["direct"] * self._own_runner
+            + ["flattened_bucket"] * (self._own_runner and self._own_unpickler)
+        )
         body = {"serialized_named_tensors": payloads, "load_format": d.of(formats), **self._flags(d)}
         return {"op": "update_weights_from_tensor", "body": {**body, **self._selector(d, SELECTORS)}}
 

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from harness.errors import HarnessError, UsageError
 from real_runs.fuzz import cli, oracle_run, records, server_run
+from real_runs.fuzz.server_cells import LIVES
 from real_runs.fuzz.sides import Attached, FakeSide, attached, tiny
+from real_runs.fuzz.tape import read
 from tests.real_runs.fuzz.scripted_oracle import ScriptedOracle, lies_about_a_second_begin
 from tests.real_runs.fuzz.test_server_search import WORDS, plant
 
@@ -42,7 +44,11 @@ def test_a_run_that_finds_something_keeps_nothing_and_prints_how_to_see_it_again
 
 @pytest.fixture
 def sides(monkeypatch):
-    def use(under=None):
+    monkeypatch.setattr(
+        server_run, "why_not", lambda words, fake, reached: {("begin_weight_update", "free idle"): LIVES}
+    )
+
+    def use(under=contextlib.nullcontext):
         model = tiny()
         side = FakeSide("0.5.23", model, under)
         side.close = lambda: None
@@ -52,7 +58,9 @@ def sides(monkeypatch):
 
 
 def against(tmp_path, steps=60):
-    return server_run.ServerSettings("sglang-cpu:0.5.23", "0.5.23", steps, 0, keep_record=tmp_path)
+    return server_run.ServerSettings(
+        "sglang-cpu:0.5.23", "0.5.23", steps, 0, keep_record=tmp_path, keep_corpus=tmp_path
+    )
 
 
 def test_a_green_run_against_a_server_prints_its_cells_and_keeps_a_record(tmp_path, sides):
@@ -61,7 +69,10 @@ def test_a_green_run_against_a_server_prints_its_cells_and_keeps_a_record(tmp_pa
     assert server_run.run(against(tmp_path), said.append)
     (record,) = records.read(tmp_path)
     assert (record.kind, record.version) == ("server-tp1", "0.5.23")
-    assert "cells (operation × state)" in "\n".join(said)
+    assert record.missing == [f"begin_weight_update while free idle: {LIVES}"]
+    assert record.reachable == record.cells + 1
+    assert "of what this lane can reach" in "\n".join(said)
+    assert read(tmp_path / "server-tp1-0.5.23.jsonl.xz")
 
 
 def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
@@ -70,7 +81,7 @@ def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
     assert not server_run.run(against(tmp_path, steps=400), said.append)
     text = "\n".join(said)
     assert "✗ sglang-cpu:0.5.23 differs from fake 0.5.23" in text
-    assert "'op': 'update_weights_from_tensor'" in text
+    assert "body.weight_version" in text
     assert records.read(tmp_path) == []
 
 

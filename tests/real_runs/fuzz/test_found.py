@@ -2,7 +2,9 @@
 
 import pytest
 
+from real_runs import sequence as s
 from real_runs.fuzz.fake_updater import FakeUpdater
+from real_runs.fuzz.sides import FakeSide, tiny
 
 BEGIN = {"op": "begin_weight_update", "body": {"selector": "all"}}
 WITH_SESSIONS = ("miles", "0.5.21", "0.5.22", "0.5.23")
@@ -117,3 +119,14 @@ def test_a_distributed_update_of_nothing_waits_for_nobody():
     body = {"names": [], "dtypes": [], "shapes": [], "group_name": "g"}
     gone = {"op": "update_weights_from_distributed", "body": body, "receive": "raises"}
     assert FakeUpdater("0.5.21").play([JOIN, BEGIN, gone])[-1]["success"] is True
+
+
+@pytest.mark.parametrize("version", ["0.5.20", "0.5.23"])
+def test_the_only_member_of_a_group_waits_for_nobody(version):
+    alone = {"group_name": "g", "master_address": "127.0.0.1", "master_port": {"$port": 0}, "backend": "gloo"}
+    body = {"names": ["model.nothing.weight"], "dtypes": ["float32"], "shapes": [[2]], "group_name": "g"}
+    steps = [s.call("init_weights_update_group", {**alone, "rank_offset": 0, "world_size": 1})]
+    steps += [s.BEGIN] if version == "0.5.23" else []
+    steps += [s.call("update_weights_from_distributed", body), s.canary()]
+    done = FakeSide(version, tiny()).perform(s.Sequence(name="alone", about="", steps=steps))
+    assert [answer.status for answer in done.answers] == [200] * len(steps)
