@@ -18,9 +18,11 @@ WORDS: Mapping[Outcome, str] = {
     "hangs": "hangs",
     "stale": "silently stale",
     "dies": "the engine dies",
-    "unsupported": "not installed",
+    "unsupported": "not run",
     "error": "could not be judged",
 }
+CALLS = 100
+"""Of the driver, shown with a cell."""
 SESSIONS = ">=0.5.21 || miles"
 BUCKETS = ("update_weights_from_tensor", "update_weights_from_distributed")
 CONTENT = ("VERIF-1", "CACHE-4", "RANK-1", "PART-1", "NAME-2")
@@ -33,7 +35,8 @@ class Cell:
 
     `why` is one line (what the driver raised, what it waits in, what it lacks), `paused` the engines that it left
     paused, `missing` calls that this SGLang asks for and the driver never makes, `unknown` routes that it called and
-    this SGLang does not have, `rules` a status by rule, `history` the file that shows it, `replay` the command.
+    this SGLang does not have, `rules` a status by rule, `history` the file that shows it, `replay` the command,
+    `expected` what that is beside the last time, `calls` the driver's calls and how they ended.
     """
 
     sut: str
@@ -46,6 +49,8 @@ class Cell:
     rules: Mapping[str, str] = field(default_factory=dict)
     history: str = ""
     replay: str = ""
+    expected: str = ""
+    calls: tuple[str, ...] = ()
 
     @property
     def violated(self) -> list[str]:
@@ -77,6 +82,7 @@ def cell_of(sut: str, version: str, report: UnitReport, history: History | None,
         unknown=_unknown(history),
         rules=rules,
         replay=replay,
+        calls=tuple(str(call) for call in history.calls(origin="sut"))[:CALLS],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,18 +23,25 @@ def matrix(
     sut_option: Annotated[
         list[str] | None, typer.Option(help="An option of a driver, as checkout=FOLDER or slime.checkout=FOLDER.")
     ] = None,
+    checkout: Annotated[
+        list[str] | None, typer.Option(help="Where a framework's checkout is, as slime=FOLDER; may be repeated.")
+    ] = None,
     hang_timeout: Annotated[float, typer.Option(help="Real seconds beyond a deadline that make a hang.")] = HANG_S,
     out: Annotated[
         Path | None, typer.Option(help="Write matrix.json, matrix.md, matrix.html and histories here.")
     ] = None,
+    expected: Annotated[
+        bool, typer.Option("--expected", help="Say of each cell whether it is what was seen before; exit 1 if not.")
+    ] = False,
 ) -> int:
     """One table, drivers by SGLang versions: works, refused loudly, hangs, silently stale, the engine dies."""
+    from harness.frameworks import expected as before
     from harness.frameworks import pages, running
 
     out = None if out is None else out.absolute()  # a driver may go to another folder while it runs
     suts = running.named_suts(sut)
     settings, versions = _settings(suts, engine, tp, lane, tuple(lane_option or ()), hang_timeout)
-    options = tuple(sut_option or ())
+    options = (*(sut_option or ()), *checkouts(tuple(checkout or ())))
     running.check_suts(suts, settings.hang_timeout, lambda name: options_for(name, options))
     if out is not None:
         pages.check_folder(out)
@@ -44,16 +52,22 @@ def matrix(
         versions,
         histories=out / "histories" if out is not None else None,
         options_of=lambda name: options_for(name, options),
+        any_tp=tp == 0,
     ):
         typer.echo(
             f"{cell.sut:20} {cell.version:14} {cell.told}{': ' if cell.why else ''}{' '.join(cell.why.split())}"[:200]
         )
+        if expected:
+            cell = replace(cell, expected=before.compared(cell).told)
+            typer.echo(f"{'':35} {cell.expected}")
         found.append(cell)
     typer.echo("\n" + pages.as_markdown(found).partition("\n\n")[0])
     if out is not None:
         for path in pages.write_all(found, out):
             typer.echo(str(path))
-    return 3 if any(cell.outcome == "error" for cell in found) else 0
+    if any(cell.outcome == "error" for cell in found):
+        return 3
+    return int(any(before.compared(cell).differs for cell in found)) if expected else 0
 
 
 def upgrade(
@@ -64,6 +78,9 @@ def upgrade(
     lane: Annotated[str, typer.Option(help="Where engines come from.")] = "http",
     lane_option: Annotated[list[str] | None, typer.Option(help="An option of the lane, as time_scale=0.02.")] = None,
     sut_option: Annotated[list[str] | None, typer.Option(help="An option of the driver, as checkout=FOLDER.")] = None,
+    checkout: Annotated[
+        list[str] | None, typer.Option(help="Where a framework's checkout is, as slime=FOLDER; may be repeated.")
+    ] = None,
     hang_timeout: Annotated[float, typer.Option(help="Real seconds beyond a deadline that make a hang.")] = HANG_S,
 ) -> int:
     """What breaks for one driver between two SGLang versions, and which call is missing, in plain words."""
@@ -73,25 +90,43 @@ def upgrade(
     settings, versions = _settings((sut,), f"{old},{new}", tp, lane, tuple(lane_option or ()), hang_timeout)
     if len(versions) != 2:
         raise UsageError(f"--from {old} --to {new}: name two versions")
-    options = tuple(sut_option or ())
+    options = (*(sut_option or ()), *checkouts(tuple(checkout or ())))
     running.check_suts((sut,), settings.hang_timeout, lambda name: options_for(name, options))
-    before, after = running.cells(settings, (sut,), versions, options_of=lambda name: options_for(name, options))
+    before, after = running.cells(
+        settings, (sut,), versions, options_of=lambda name: options_for(name, options), any_tp=tp == 0
+    )
     for line in upgrading.told(before, after):
         typer.echo(line)
     return upgrading.breaks(before, after)
 
 
+def checkouts(given: tuple[str, ...]) -> list[str]:
+    """`NAME=FOLDER` of --checkout as options of drivers. UsageError for a name that no framework has."""
+    from harness.sut.adapters.table import FRAMEWORKS
+
+    out = []
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not folder or name not in FRAMEWORKS:
+            raise UsageError(f"--checkout {text!r} is not of the form NAME=FOLDER; names: {', '.join(FRAMEWORKS)}")
+        out.append(f"{name}.checkout={folder}")
+    return out
+
+
 def options_for(sut: str, given: tuple[str, ...]) -> dict[str, str]:
-    """`checkout=X` is everybody's, `slime.checkout=X` only slime's. UsageError for what is not of that form."""
-    out: dict[str, str] = {}
+    """Those of one driver: `checkout=X` is everybody's, `slime.checkout=X` that of slime and of slime-nccl, unless that
+    has its own. UsageError for what is not of the form name=value."""
+    from harness.sut.adapters.table import FRAMEWORKS
+
+    project = FRAMEWORKS[sut].project if sut in FRAMEWORKS else sut
+    found: dict[str, dict[str, str]] = {"": {}, project: {}, sut: {}}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(f"--sut-option {text!r} is not of the form name=value")
-        whose, dot, option = name.rpartition(".")
-        if not dot or whose == sut:
-            out[option.replace("-", "_")] = value
-    return out
+        whose, _, option = name.rpartition(".")
+        found.get(whose, {})[option.replace("-", "_")] = value
+    return {**found[""], **found[project], **found[sut]}
 
 
 def _settings(
@@ -107,7 +142,7 @@ def _settings(
         policy="resume",
         tp=tp,
         seed=Settings().seed,
-        scenarios=(running.SCENARIO,),
+        scenarios=(running.SCENARIO, running.OVER_A_GROUP),
         side="refit",
         exploration="off",
         hang_timeout=hang_timeout,

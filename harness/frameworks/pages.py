@@ -14,7 +14,7 @@ from harness.whole_files import write_whole
 
 SCHEMA = 1
 FILES = ("matrix.json", "matrix.md", "matrix.html")
-_MARKS = {"works": "✓", "refused": "✗", "hangs": "⧗", "stale": "≠", "dies": "†", "unsupported": "·", "error": "!"}
+_MARKS = {"works": "✓", "refused": "✗", "hangs": "∞", "stale": "≠", "dies": "†", "unsupported": "·", "error": "!"}
 
 
 def write_all(cells: Sequence[Cell], folder: Path) -> list[Path]:
@@ -83,13 +83,24 @@ def evidence(cell: Cell) -> list[str]:
 
 
 def as_html(cells: Sequence[Cell]) -> str:
-    """One page."""
+    """One page: the table, then each cell with its reason, the rules that it breaks, and links to its history."""
     import jinja2
 
     suts, versions = axes(cells)
     at = {(cell.sut, cell.version): cell for cell in cells}
-    template = jinja2.Environment(autoescape=True).from_string(_PAGE)
-    return template.render(suts=suts, versions=versions, at=at, causes=causes, marks=_MARKS, words=WORDS, cells=cells)
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
+    return template.render(
+        suts=suts, versions=versions, at=at, facts=facts, marks=_MARKS, words=WORDS, cells=cells, by_status=by_status
+    )
+
+
+def by_status(cell: Cell) -> list[tuple[str, list[str]]]:
+    """Rules by what became of them, the broken ones first."""
+    found = {status: [r for r, s in cell.rules.items() if s == status] for status in _STATUSES}
+    return [(_STATUSES[status], rules) for status, rules in found.items() if rules]
+
+
+_STATUSES = {"violated": "broken", "held": "held", "inconclusive": "not met", "unsupported": "not asked of it"}
 
 
 def _plain(text: str) -> str:
@@ -97,23 +108,63 @@ def _plain(text: str) -> str:
 
 
 _PAGE = """<!doctype html>
-<meta charset="utf-8"><title>refitcheck: drivers and SGLang versions</title>
+<html lang="en"><meta charset="utf-8"><title>refitcheck: drivers and SGLang versions</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; } td, th { padding: .3rem .7rem; text-align: left; }
-table { border-collapse: collapse; } tr { border-bottom: 1px solid #ddd; } code { font-size: 85%; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; }
+td, th { padding: .3rem .7rem; text-align: left; vertical-align: top; } table { border-collapse: collapse; }
+tr th:first-child { white-space: nowrap; }
+tr { border-bottom: 1px solid #ddd; } code { font-size: 85%; overflow-wrap: anywhere; } h2 { margin-top: 2rem; }
+a { color: inherit; } dt { font-weight: 600; float: left; clear: left; width: 9rem; } dd { margin-left: 9.5rem; }
+.scroll { overflow-x: auto; } thead th { position: sticky; top: 0; background: #fff; }
 .works { background: #dff3df; } .refused { background: #fdeecb; } .unsupported, .error { background: #eee; }
-.hangs, .stale, .dies { background: #fbd9d6; }
+.hangs, .stale, .dies { background: #fbd9d6; } .key span { padding: .1rem .5rem; margin-right: .4rem; }
 </style>
 <h1>Drivers and SGLang versions</h1>
-<table><tr><th>driver{% for version in versions %}<th>{{ version }}{% endfor %}
-{% for sut in suts %}<tr><th>{{ sut }}{% for version in versions %}{% set cell = at.get((sut, version)) %}
-<td{% if cell %} class="{{ cell.outcome }}"><a href="#{{ sut }}-{{ version }}">{{ marks[cell.outcome] }}</a>
-{{ cell.told }}{% else %}>{% endif %}{% endfor %}
-{% endfor %}</table>
-{% for cell in cells %}{% set about = causes(cell) %}<h2 id="{{ cell.sut }}-{{ cell.version }}">{{ cell.sut }} on
-{{ cell.version }}: {{ cell.told }}</h2>
-<ul>{% for line in about %}<li>{{ line }}{% endfor %}</ul>
-<p><code>{% for rule, status in cell.rules.items() %}{{ rule }} {{ status }}{{ ", " if not loop.last }}
-{%- endfor %}</code>
+<p class="key">
+{% for outcome, mark in marks.items() %}
+<span class="{{ outcome }}">{{ mark }} {{ words[outcome] }}</span>
 {% endfor %}
+</p>
+<div class="scroll"><table><thead><tr><th>driver</th>
+{% for version in versions %}<th>{{ version }}</th>{% endfor %}</tr></thead>
+{% for sut in suts %}
+<tr><th>{{ sut }}</th>
+{% for version in versions %}
+{% set cell = at.get((sut, version)) %}
+{% if cell %}
+<td class="{{ cell.outcome }}"><a href="#{{ sut }}-{{ version }}">{{ marks[cell.outcome] }} {{ cell.told }}</a></td>
+{% else %}
+<td></td>
+{% endif %}
+{% endfor %}
+</tr>
+{% endfor %}
+</table></div>
+{% for cell in cells %}
+<h2 id="{{ cell.sut }}-{{ cell.version }}">{{ cell.sut }} on {{ cell.version }}: {{ cell.told }}</h2>
+{% if facts(cell) %}
+<ul>
+{% for line in facts(cell) %}
+<li>{{ line }}</li>
+{% endfor %}
+</ul>
+{% endif %}
+<dl>
+{% if cell.expected %}<dt>before</dt><dd>{{ cell.expected }}</dd>{% endif %}
+{% for status, rules in by_status(cell) %}
+<dt>{{ status }}</dt><dd><code>{{ rules | join(" ") }}</code></dd>
+{% endfor %}
+{% if cell.history %}
+<dt>history</dt><dd><a href="histories/{{ cell.history.split("/")[-1] }}">{{ cell.history.split("/")[-1] }}</a></dd>
+{% endif %}
+{% if cell.calls %}
+<dt>its calls</dt><dd><details><summary>{{ cell.calls | length }}</summary>
+<pre>{{ cell.calls | join("\n") }}</pre></details></dd>
+{% endif %}
+{% if cell.replay %}
+<dt>again</dt><dd><code>{{ cell.replay }}</code></dd>
+{% endif %}
+</dl>
+{% endfor %}
+</html>
 """

@@ -19,6 +19,8 @@ from harness.units import Unit
 from harness.words import told
 
 SCENARIO = "refit/envelope/two-refits"
+OVER_A_GROUP = "refit/coll/two-refits-over-a-group"
+"""The same for a driver whose engines have GPUs of their own: they are ready to join groups."""
 PREFIX = "harness.sut.adapters.suts:"
 
 
@@ -37,6 +39,11 @@ def resolved(name: str) -> str:
     if name in FRAMEWORKS and name not in installed():
         return PREFIX + name.replace("-", "_")
     return name
+
+
+def scenario_of(sut: str) -> str:
+    """What a driver's cells are made of."""
+    return OVER_A_GROUP if sut in FRAMEWORKS and FRAMEWORKS[sut].transports == {"distributed"} else SCENARIO
 
 
 def check_suts(suts: Sequence[str], hang_timeout: float, options_of: Callable[[str], dict[str, str]]) -> None:
@@ -61,9 +68,11 @@ def cells(
     *,
     histories: Path | None = None,
     options_of: Callable[[str], dict[str, str]] | None = None,
+    any_tp: bool = False,
     runner_of: Callable[[Settings], Runner] = Runner,
 ) -> Iterator[Cell]:
-    """Each cell as it ends; `options_of` gives the options of one driver (`checkout`).
+    """Each cell as it ends; `options_of` gives the options of one driver (`checkout`). `any_tp`: nobody asked for a
+    tensor parallel size, so a framework that drives one only gets that.
 
     UsageError for what the caller can mend, as a driver of urls on a lane without; never raises for what a driver does.
     """
@@ -72,7 +81,10 @@ def cells(
     for sut in suts:
         for version in versions:
             options = dict(options_of(sut)) if options_of else {}
-            mine = dataclasses.replace(settings, suts=(resolved(sut),), versions=(version,), sut_options=options)
+            tp = FRAMEWORKS[sut].tp if sut in FRAMEWORKS and any_tp else 0
+            mine = dataclasses.replace(
+                settings, suts=(resolved(sut),), versions=(version,), sut_options=options, tp=tp or settings.tp
+            )
             try:
                 yield _cell(mine, sut, version, histories, runner_of)
             except UsageError:
@@ -88,10 +100,10 @@ def _cell(
     kept: list[History] = []
     try:
         runner.on_history = lambda unit, faults, history: kept.append(history)
-        report = runner.execute(Unit(SCENARIO, version, runner.tp, settings.suts[0]))
+        report = runner.execute(Unit(scenario_of(sut), version, runner.tp, settings.suts[0]))
     finally:
         runner.close()
-    replay = settings.replay(tp=runner.tp, kind=runner.info.kind, scenarios=(SCENARIO,))
+    replay = settings.replay(tp=runner.tp, kind=runner.info.kind, scenarios=(scenario_of(sut),))
     cell = cell_of(sut, version, report, kept[0] if kept else None, replay)
     return _with_history(cell, kept, histories)
 

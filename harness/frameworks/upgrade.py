@@ -52,7 +52,7 @@ def _verb(cell: Cell) -> str:
         "hangs": "hangs",
         "stale": "reports success and leaves old weights in the engine",
         "dies": "kills the engine",
-        "unsupported": "is not installed",
+        "unsupported": "was not run",
         "error": "could not be judged",
     }
     return verbs[cell.outcome] + (" and leaves the engine paused" if cell.paused else "")

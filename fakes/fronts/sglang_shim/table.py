@@ -170,7 +170,9 @@ _MODULES: dict[str, Make] = {
     "sglang.srt.entrypoints.engine": _engine,
     "sglang.srt.entrypoints.http_server": _http_server,
     "sglang.srt.managers.io_struct": _io_struct,
-    _FP8: _without_kernels(_FP8, "quant_weight_ue8m0", "transform_scale_ue8m0", "mxfp8_group_quantize"),
+    _FP8: _without_kernels(
+        _FP8, "quant_weight_ue8m0", "transform_scale_ue8m0", "mxfp8_group_quantize", "per_block_cast_to_fp8"
+    ),
     _TOKENIZERS: _without_kernels(_TOKENIZERS, "get_tokenizer"),
     _LOADER: _without_kernels(_LOADER, "should_deepgemm_weight_requant_ue8m0"),
     "sglang.srt.model_executor.model_runner": lambda version: {},

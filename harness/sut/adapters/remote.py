@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, Unsupported
+from harness.errors import HarnessError, Unsupported, UsageError
 from harness.sut.adapters import wire
 from harness.sut.adapters.found import located
 from harness.sut.adapters.rank import STACK_SIGNAL, line_of_dump
-from harness.sut.adapters.start import Zygote, zygote_of
+from harness.sut.adapters.start import Zygote, uncounted, zygote_of
 from harness.sut.adapters.table import Framework
 from harness.sut.protocol import Caps, Fleet, RefitResult
 from harness.watchdog import Hung
@@ -28,7 +28,8 @@ GRACE_S = 0.5
 """Real seconds that the other ranks get once one has failed."""
 CLOSE_S = 5.0
 _NO_GPU = "Torch not compiled with CUDA"
-SETUP_S = 120.0
+SETUP_S = 60.0
+"""Real seconds for a trainer that starts, joining groups included: no time of a refit's."""
 
 
 class FrameworkFailed(Exception):
@@ -48,6 +49,8 @@ class RemoteSut:
 
     def __init__(self, framework: Framework) -> None:
         self.framework = framework
+        self.options = frozenset({*framework.settings, "checkout"})
+        """Names that `--sut-option` may give it."""
         self._ranks: list[_Rank] = []
         self._folder: Path | None = None
         self._fleet: Fleet | None = None
@@ -57,18 +60,31 @@ class RemoteSut:
         """The table's."""
         return self.framework.caps
 
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """UsageError for a checkout that is none of this framework's."""
+        checkout = options.get("checkout", "")
+        try:
+            if checkout:
+                located(self.framework, checkout)
+        except HarnessError as error:
+            raise UsageError(f"--sut-option checkout={checkout}: {error}") from error
+        except OSError as error:
+            raise UsageError(f"--sut-option checkout={checkout}: {error.strerror or error}") from error
+
     def setup(self, fleet: Fleet) -> None:
         """Start the trainer. Unsupported where the framework is not installed, HarnessError where it cannot be used."""
         self._urls = [str(endpoint.url) for endpoint in fleet.endpoints]
         self._fleet = fleet
-        self._start()
+        with uncounted():
+            self._start()
 
     def set_weights(self, state: Mapping[str, Any], version: str) -> None:
         """The policy's weights, in every rank."""
         self._state = (dict(state), str(version))
         if any(rank.busy for rank in self._ranks):
             self._end()  # a job whose ranks wait for each other for ever is started again
-            self._start()
+            with uncounted():
+                self._start()
         else:
             self._all("set_weights", *self._state)
 
@@ -89,13 +105,11 @@ class RemoteSut:
     def _start(self) -> None:
         fleet, framework = self._fleet, self.framework
         assert fleet is not None
-        options = {
-            name: str(value) for name, value in fleet.options.items() if name in (*framework.settings, "checkout")
-        }
+        options = {name: str(value) for name, value in fleet.options.items() if name in self.options}
         path = located(framework, options.get("checkout", ""))
         zygote = zygote_of(framework, fleet.version, path)
         self._folder = Path(tempfile.mkdtemp(prefix="refitcheck-ranks-"))
-        count = sum(endpoint.tp for endpoint in fleet.endpoints) if framework.ranks == "tp" else 1
+        count = trainer_ranks(framework, fleet)
         for number in range(count):
             self._ranks.append(self._forked(zygote, number, count, options))
         try:
@@ -174,6 +188,20 @@ class RemoteSut:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def trainer_ranks(framework: Framework, fleet: Fleet) -> int:
+    """How many trainer processes. Unsupported where the scenario has one without an engine and the framework never, and
+    for engines of a size that it does not drive."""
+    if framework.tp and any(endpoint.tp != framework.tp for endpoint in fleet.endpoints):
+        raise Unsupported(f"{framework.name} drives engines of tensor parallel size {framework.tp} only")
+    if framework.ranks == "one":
+        return 1
+    asked = int(getattr(fleet.trainer, "ranks", 1))
+    gpus = sum(endpoint.tp for endpoint in fleet.endpoints)
+    if framework.ranks == "tp" and asked > gpus:
+        raise Unsupported(f"{framework.name} has no trainer rank without an engine")
+    return max(asked, gpus) if "tensor" in framework.transports else asked
 
 
 class _Rank:

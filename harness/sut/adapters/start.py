@@ -108,14 +108,13 @@ def zygote_of(framework: Framework, version: str, path: str) -> Zygote:
     if found is None or not found.alive:
         while len(_zygotes) >= KEPT:
             _zygotes.pop(next(iter(_zygotes))).close()
-        with _uncounted():
-            found = _zygotes[key] = Zygote(framework, version, path)
+        found = _zygotes[key] = Zygote(framework, version, path)
     return found
 
 
 @contextmanager
-def _uncounted() -> Iterator[None]:
-    """What imports cost is no time of the client's: the watch over its code stands still."""
+def uncounted() -> Iterator[None]:
+    """What imports and starts cost is no time of the client's: the watch over its code stands still."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return

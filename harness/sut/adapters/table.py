@@ -7,8 +7,8 @@ scenario could choose.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from harness.sut.protocol import Caps, Policy
 
@@ -19,10 +19,11 @@ class Framework:
 
     `package` is what is imported, `marker` a file of it below the folder that is put on the path (a checkout without it
     is another project), `driver` the module of `drivers` that calls it. `install` is the line that installs it.
-    `ranks`: trainer processes for each engine, "tp" for one on every GPU. `bare` are packages of it whose __init__ is
-    not run, since it imports what no refit needs; `stubs` are packages that are replaced where they are not installed.
-    `alone`: of its folder nothing but the package is looked at. `settings` are the driver's own options with their
-    defaults.
+    `ranks`: trainer processes; "tp" for one on every GPU of the engines, "any" for as many as a scenario gives its
+    trainer. `bare` are packages of it whose __init__ is not run, since it imports what no refit needs; `stubs` are
+    packages that are replaced where they are not installed. `alone`: of its folder nothing but the package is looked
+    at. `settings` are the driver's own options with their defaults. `of` is the framework whose checkout it shares,
+    `tp` the only tensor parallel size that it drives (0: any).
     """
 
     name: str
@@ -30,7 +31,7 @@ class Framework:
     driver: str
     marker: str
     install: str
-    ranks: Literal["one", "tp"] = "one"
+    ranks: Literal["one", "tp", "any"] = "one"
     transports: frozenset[str] = frozenset({"tensor"})
     policy: Policy = "resume"
     pause_mode: Literal["abort", "retract", "in_place", "none"] = "none"
@@ -39,6 +40,13 @@ class Framework:
     alone: bool = False
     stubs: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    of: str = ""
+    tp: int = 0
+
+    @property
+    def project(self) -> str:
+        """The name under which its checkout is given."""
+        return self.of or self.name
 
     @property
     def caps(self) -> Caps:
@@ -124,7 +132,7 @@ _TABLE = (
         marker="nemo_rl/weight_sync/sglang_weight_synchronizer.py",
         install="git clone https://github.com/NVIDIA-NeMo/RL, then --sut-option checkout=RL; pip install requests"
         " pyzmq",
-        ranks="tp",
+        ranks="any",
         pause_mode="retract",
         optional=frozenset({"phase"}),
         bare=_NEMO_RL,
@@ -203,7 +211,51 @@ _TABLE = (
         bare=_below("areal", "", "infra", "engine"),
         stubs=(*_COMMON, *_AREAL),
     ),
+    Framework(
+        name="unirl",
+        package="unirl",
+        driver="unirl",
+        marker="unirl/distributed/weight_sync/full/tensor.py",
+        install="git clone https://github.com/Tencent-Hunyuan/UniRL, then --sut-option checkout=UniRL",
+        ranks="tp",
+        optional=frozenset({"phase"}),
+        bare=_below("unirl", "", "distributed", "distributed.group", "distributed.weight_sync", "rollout")
+        + _below("unirl", "distributed.weight_sync.full", "rollout.engine", "rollout.engine.sglang_llm", "utils"),
+        stubs=(*_COMMON, "peft", "diffusers", "accelerate", "tqdm", "sglang_router"),
+        tp=1,
+    ),
 )
 
-FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _TABLE}
+
+def _apart(name: str, driver: str, **changes: Any) -> Framework:
+    """The same project with engines on GPUs of their own, to which rank 0 broadcasts."""
+    [colocated] = [framework for framework in _TABLE if framework.name == name]
+    over = {"transports": frozenset({"distributed"}), "ranks": "any", "optional": frozenset(), **changes}
+    return replace(colocated, name=f"{name}-nccl", driver=driver, of=name, **over)
+
+
+_NIXL = {
+    "transports": frozenset({"checkpoint-engine"}),
+    "marker": "nemo_rl/models/generation/sglang/checkpoint_engine.py",
+    "pause_mode": "none",
+    "settings": {"asyncio_actor": "", "fault_tolerance": "", "pause_mode": "retract"},
+}
+
+_BROADCASTS = (
+    _apart("nemo-rl", "nemo_rl_nccl"),
+    replace(_apart("nemo-rl", "nemo_rl_nixl", **_NIXL), name="nemo-rl-nixl"),
+    _apart(
+        "slime", "slime_nccl", marker="slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py"
+    ),
+    _apart(
+        "miles",
+        "miles_nccl",
+        marker="miles/backends/megatron_utils/update_weight/update_weight_from_distributed/broadcast.py",
+    ),
+    _apart("xtuner", "xtuner_nccl"),
+    _apart("areal", "areal_nccl", marker="areal/engine/fsdp_engine.py", bare=_below("areal", "", "infra", "engine")),
+    _apart("unirl", "unirl_nccl", marker="unirl/distributed/weight_sync/full/nccl.py"),
+)
+
+FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in (*_TABLE, *_BROADCASTS)}
 """By the name that `--sut` takes."""

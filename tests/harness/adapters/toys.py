@@ -41,7 +41,8 @@ def written(folder, text=WHOLE):
 
 def fleet(tp=2, version="0.5.23", **options):
     endpoint = SimpleNamespace(name="e0", url="http://127.0.0.1:9", tp=tp, gpu_ids=tuple(range(tp)), incarnation=0)
-    return SimpleNamespace(endpoints=(endpoint,), version=version, options={"time_scale": 1.0, **options})
+    options = {"time_scale": 1.0, **options}
+    return SimpleNamespace(endpoints=(endpoint,), version=version, options=options, trainer=None)
 
 
 STATE = {"b": np.zeros(2, np.float32), "a": np.ones(2, np.float32)}

@@ -8,7 +8,7 @@ import pytest
 from harness.errors import UsageError
 from harness.frameworks import pages, running, upgrade
 from harness.frameworks.cells import Cell
-from harness.frameworks.cli import options_for
+from harness.frameworks.cli import checkouts, options_for
 from harness.settings import Settings
 
 HERE = "tests.harness.frameworks.drivers"
@@ -25,6 +25,7 @@ def test_a_driver_that_works(tmp_path):
     assert (found.outcome, found.told, found.missing, found.unknown, found.violated) == ("works", "works", (), (), [])
     assert found.rules["SESS-1"] == "held"
     assert found.history.startswith(str(tmp_path))
+    assert any("/begin_weight_update -> 200" in call for call in found.calls)
     assert found.replay.startswith("refitcheck run --scenario refit/envelope/two-refits --engine fake:0.5.23")
     assert pages.causes(found) == []
 
@@ -83,6 +84,11 @@ def test_options_are_everybody_s_or_one_driver_s():
     assert options_for("verl", given) == {"checkout": "a", "pause_mode": "abort"}
     with pytest.raises(UsageError, match="not of the form"):
         options_for("verl", ("checkout",))
+    own = ("slime-nccl.checkout=c", *given)
+    assert options_for("slime-nccl", given)["checkout"] == "b"
+    assert options_for("slime-nccl", own)["checkout"] == "c"
+    assert options_for("slime", own)["checkout"] == "b"
+    assert checkouts(("slime=x", "slime-nccl=y")) == ["slime.checkout=x", "slime-nccl.checkout=y"]
     seen = cell("TellsOptions", options_of=lambda sut: {"checkout": "folder"})
     assert "checkout is folder" in seen.why
 
@@ -174,5 +180,6 @@ def test_the_pages(tmp_path):
     page = written[2].read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
-    assert "SESS-1 violated" in page
+    assert "<dt>broken</dt><dd><code>SESS-1</code></dd>" in page
+    assert '<a href="histories/h.xz">' in page
     assert "http" not in page.replace("https://", "")

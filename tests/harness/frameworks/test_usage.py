@@ -34,6 +34,12 @@ def refused(capsys, *argv):
         (("--sut", "slime", "--sut-option", "checkout=/nonexistent"), "slime: no folder /nonexistent"),
         (("--sut", "slime", "--sut-option", "slime.checkout=" + "x" * 300), "checkout=xxx"),
         (("--sut", "verl", "--sut-option", "checkout=/"), "/ is no checkout of it"),
+        (("--sut", "verl", "--checkout", "verl=/"), "/ is no checkout of it"),
+        (("--sut", "slime-nccl", "--checkout", "slime=/"), "slime-nccl: / is no checkout of it"),
+        (
+            ("--sut", "verl", "--checkout", "verb=/tmp"),
+            "--checkout 'verb=/tmp' is not of the form NAME=FOLDER; names: verl",
+        ),
     ],
 )
 def test_a_driver_that_is_none(no_cells, capsys, command, options, text):
@@ -49,7 +55,7 @@ def test_a_driver_of_urls_on_a_lane_without(capsys):
 def test_a_driver_that_is_not_installed_is_a_cell(capsys):
     argv = ("matrix", "--sut", f"{HERE}:NotInstalled", "--lane", "fake", "--engine", "fake:0.5.23")
     assert cli.invoke(argv) == 0
-    assert "not installed: toy is not installed" in capsys.readouterr().out
+    assert "not run: toy is not installed" in capsys.readouterr().out
 
 
 def test_an_out_that_cannot_be_written(no_cells, capsys, tmp_path):

@@ -38,33 +38,40 @@ from areal.engine import sglang_remote  # noqa: E402
 _serial = itertools.count()
 
 
+def inference_engine(about: dict[str, Any]) -> Any:
+    """AReaL's client of the engines, whose addresses are known."""
+    module: Any = remote_inf_engine
+    pool = ThreadPoolExecutor(1)
+    module.get_executor = lambda: pool
+    config = SimpleNamespace(
+        experiment_name="refitcheck",
+        trial_name="refitcheck",
+        request_retries=3,
+        request_timeout=3600.0,
+        pause_grace_period=0.0,
+        setup_timeout=60.0,
+    )
+    hosts = [common.host_port(engine["url"]) for engine in about["engines"]]
+    made = object.__new__(module.RemoteInfEngine)
+    made.__dict__.update(
+        config=config,
+        backend=sglang_remote.SGLangBackend(),
+        addresses=[f"{host}:{port}" for host, port in hosts],
+        logger=SimpleNamespace(info=print, error=print, warning=print),
+        _version=0,
+        lock=module.Lock(),
+    )
+    return made
+
+
 class Rank:
     """The trainer."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         module: Any = remote_inf_engine
-        pool = ThreadPoolExecutor(1)
-        module.get_executor = lambda: pool
         module.name_resolve = SimpleNamespace(wait=lambda name, timeout: str(time.time()))
         self.folder = Path(about["folder"])
-        config = SimpleNamespace(
-            experiment_name="refitcheck",
-            trial_name="refitcheck",
-            request_retries=3,
-            request_timeout=3600.0,
-            pause_grace_period=0.0,
-            setup_timeout=60.0,
-        )
-        hosts = [common.host_port(engine["url"]) for engine in about["engines"]]
-        self.engine = object.__new__(module.RemoteInfEngine)
-        self.engine.__dict__.update(
-            config=config,
-            backend=sglang_remote.SGLangBackend(),
-            addresses=[f"{host}:{port}" for host, port in hosts],
-            logger=SimpleNamespace(info=print, error=print, warning=print),
-            _version=0,
-            lock=module.Lock(),
-        )
+        self.engine = inference_engine(about)
         self.state: dict[str, Any] = {}
         self.version = ""
 

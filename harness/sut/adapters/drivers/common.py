@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import inspect
+import socket
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -21,9 +26,55 @@ def tensor(array: Any) -> Any:
     import numpy as np
     import torch
 
+    mine = array.copy(order="K")  # a strided view stays one: exports of trainers give them
     if array.dtype.name == "bfloat16":
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.uint16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array.copy())
+        return torch.from_numpy(mine.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(mine)
+
+
+def exported(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The state tensor by tensor, each with a step that all trainer ranks take, as gathering its shards is one."""
+    import torch
+    import torch.distributed as dist
+
+    for name, value in state.items():
+        dist.all_reduce(torch.zeros(1))
+        yield name, value
+
+
+def over_gloo(module: Any, name: str = "init_process_group") -> None:
+    """A framework's own helper that joins engines over NCCL joins them over gloo."""
+    made = getattr(module, name)
+    setattr(module, name, lambda **given: made(**{**given, "backend": "gloo"}))
+
+
+def joins_over_gloo(kind: type) -> None:
+    """The engines behind this actor class are asked to join over gloo, too."""
+    made = kind.init_weights_update_group  # type: ignore[attr-defined]
+    names = list(inspect.signature(made).parameters)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names[1:], args, strict=False)), **kwargs, "backend": "gloo"}
+        return made(self, **given)
+
+    kind.init_weights_update_group = init  # type: ignore[attr-defined]
+
+
+class Lock:
+    """The lock actor of a trainer: a flag, asked for again and again."""
+
+    def __init__(self) -> None:
+        self.held = False
+
+    def acquire(self) -> bool:
+        """Whether it was free."""
+        free, self.held = not self.held, True
+        return free
+
+    def release(self) -> None:
+        """AssertionError when nobody holds it."""
+        assert self.held, "the lock is not held"
+        self.held = False
 
 
 def init_process_group(about: Mapping[str, Any]) -> None:
@@ -41,6 +92,13 @@ def host_port(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 80)
 
 
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 class Ref:
     """What `.remote()` gives: the value, or the exception, of a call that was made in this process."""
 
@@ -52,37 +110,54 @@ class Ref:
         return self._future.result(timeout)
 
     def __await__(self) -> Any:
-        import asyncio
-
         return asyncio.wrap_future(self._future).__await__()
 
 
 class Handle:
-    """An actor in this process: one call at a time, in its order, as ray's."""
+    """An actor in this process: one call at a time, in its order, as ray's.
+
+    As with ray, one async method makes an asyncio actor: every method of it runs on an event loop, so that one which
+    starts a loop of its own fails (ray/_private/async_compat.py, has_async_methods).
+    """
 
     def __init__(self, held: Any) -> None:
         self.__dict__["_held"] = held
-        self.__dict__["_pool"] = concurrent.futures.ThreadPoolExecutor(1)
+        if has_async_methods(type(held)) and type(held) not in _THREADED:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+            self.__dict__["_submit"] = partial(_on_loop, loop)
+        else:
+            self.__dict__["_submit"] = concurrent.futures.ThreadPoolExecutor(1).submit
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         method = getattr(self._held, name)
         return SimpleNamespace(
-            remote=lambda *args, **kwargs: Ref(self._pool.submit(_run, method, args, kwargs)), options=lambda **_: self
+            remote=lambda *args, **kwargs: Ref(self._submit(method, *args, **kwargs)), options=lambda **_: self
         )
 
 
-def _run(method: Any, args: Any, kwargs: Any) -> Any:
-    import asyncio
-    import inspect
-
-    value = method(*args, **kwargs)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+_THREADED: set[type] = set()
 
 
-async def _awaited(value: Any) -> Any:
-    return await value
+def threaded(kind: type) -> None:
+    """Actors of this class are threaded ones, whatever Ray's rule says: to see what lies behind that."""
+    _THREADED.add(kind)
+
+
+def has_async_methods(kind: type) -> bool:
+    """Ray's rule: a coroutine function or an async generator function anywhere in the class."""
+    found = [value for _, value in inspect.getmembers(kind, inspect.isfunction)]
+    return any(inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value) for value in found)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, method: Any, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+    async def run() -> Any:
+        value = method(*args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+
+    return asyncio.run_coroutine_threadsafe(run(), loop)
 
 
 def ray() -> ModuleType:
@@ -131,8 +206,15 @@ def ray() -> ModuleType:
 
 def _get(late: Any) -> Any:
     def get(refs: Any, timeout: float | None = None) -> Any:
+        """Of a list the first failure is raised at once, though others are not done (ray's memory store:
+        abort_if_any_object_is_exception)."""
         if isinstance(refs, (list, tuple)):
-            return [get(ref, timeout) for ref in refs]
+            futures = [ref._future for ref in refs if isinstance(ref, Ref)]
+            done, _ = concurrent.futures.wait(futures, timeout, concurrent.futures.FIRST_EXCEPTION)
+            failed = next((error for future in futures if future in done and (error := future.exception())), None)
+            if failed is not None:
+                raise failed
+            return [get(ref, 0.0 if timeout is not None else None) for ref in refs]
         if not isinstance(refs, Ref):
             return refs
         try:

@@ -132,4 +132,5 @@ def arguments(about: Mapping[str, Any]) -> Namespace:
         megatron_to_hf_mode="raw",
         colocate=True,
         offload_rollout=True,
+        q_lora_rank=None,
     )

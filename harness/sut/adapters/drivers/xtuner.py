@@ -28,23 +28,53 @@ BATCH_TENSORS = 8
 
 
 class Batches:
-    """What xtuner's weight iterator gives: groups of batches."""
+    """What xtuner's weight iterator gives for SGLang: groups of batches, none marked as the last."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self._state = state
 
     def iter_batch_groups(self) -> Iterator[list[Any]]:
-        """One group; its last batch says that it is the last."""
+        """One group."""
         items = list(self._state.items())
         cut = range(0, len(items), BATCH_TENSORS)
         yield [
-            SimpleNamespace(
-                state_dict=dict(items[at : at + BATCH_TENSORS]),
-                finished=at + BATCH_TENSORS >= len(items),
-                train_enable_ep=False,
-            )
+            SimpleNamespace(state_dict=dict(items[at : at + BATCH_TENSORS]), finished=False, train_enable_ep=False)
             for at in cut
         ]
+
+
+def rollout_info(about: dict[str, Any], kind: str) -> Any:
+    """What xtuner's controller tells the trainer ranks of its engines; `kind` is ipc or nccl."""
+    tp = about["engines"][0]["tp"]
+    targets = tuple(
+        data.RolloutWeightUpdateTarget(
+            endpoint_rank=number * tp,
+            update_ranks=tuple(range(number * tp, (number + 1) * tp)),
+            server_url=engine["url"],
+            lifecycle_state="active",
+        )
+        for number, engine in enumerate(about["engines"])
+    )
+    config = SimpleNamespace(
+        tensor_parallel_size=tp,
+        expert_parallel_size=1,
+        weight_transport_type=kind,
+        checkpoint_name_prefix=None,
+        checkpoint_engine_timeout=None,
+        checkpoint_engine_sync_after_register=True,
+        api_key=None,
+        extra_rollout_config={},
+        update_weight_bucket_size_in_gb=0.001,
+    )
+    return data.RolloutWeightUpdateInfo(
+        rollout_config=config,
+        weight_update_targets=targets,
+        train_rank=about["rank"],
+        transport_type=kind,
+        backend="sglang",
+        weight_update_host="127.0.0.1",
+        weight_update_port=common.free_port(),
+    )
 
 
 class Rank:
@@ -52,38 +82,9 @@ class Rank:
 
     def __init__(self, about: dict[str, Any]) -> None:
         common.init_process_group(about)
-        tp = about["engines"][0]["tp"]
-        targets = tuple(
-            data.RolloutWeightUpdateTarget(
-                endpoint_rank=number * tp,
-                update_ranks=tuple(range(number * tp, (number + 1) * tp)),
-                server_url=engine["url"],
-                lifecycle_state="active",
-            )
-            for number, engine in enumerate(about["engines"])
-        )
-        config = SimpleNamespace(
-            tensor_parallel_size=tp,
-            expert_parallel_size=1,
-            weight_transport_type="ipc",
-            weight_update_host=None,
-            weight_update_port=None,
-            checkpoint_name_prefix=None,
-            checkpoint_engine_timeout=None,
-            checkpoint_engine_sync_after_register=True,
-            api_key=None,
-            extra_rollout_config={},
-            update_weight_bucket_size_in_gb=0.001,
-        )
-        info = data.RolloutWeightUpdateInfo(
-            rollout_config=config,
-            weight_update_targets=targets,
-            train_rank=about["rank"],
-            transport_type="ipc",
-            backend="sglang",
-        )
+        info = rollout_info(about, "ipc")
         self.transport = transport.IPCWeightTransport(
-            rank=about["rank"], logger=logging.getLogger("xtuner"), config=config, rollout_info=info
+            rank=about["rank"], logger=logging.getLogger("xtuner"), config=info.rollout_config, rollout_info=info
         )
         self.state: dict[str, Any] = {}
 
