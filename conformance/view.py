@@ -13,7 +13,12 @@ from typing import Literal
 from harness.history import Call, History
 
 SESSION_OPS = ("begin_weight_update", "end_weight_update")
-UPDATE_OPS = ("update_weights_from_tensor", "update_weights_from_distributed", "update_weights_from_disk")
+UPDATE_OPS = (
+    "update_weights_from_tensor",
+    "update_weights_from_distributed",
+    "update_weights_from_disk",
+    "update_weights_from_ipc",
+)
 BUCKET = "update_weights_from_tensor"
 BUCKETS = (BUCKET, "update_weights_from_distributed")
 """Update calls of which a refit makes several, each inside its session."""

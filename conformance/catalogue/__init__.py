@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, disks, engine, envelope, guards, receive, transport
+    from conformance.catalogue import broadcast, disks, engine, envelope, guards, receive, transport, workers
 
     return (
         *envelope.THIRTEEN,
@@ -24,5 +24,6 @@ def mutants() -> tuple[Mutant, ...]:
         *guards.MUTANTS,
         *disks.MUTANTS,
         *receive.MUTANTS,
+        *workers.MUTANTS,
         *engine.MUTANTS,
     )

@@ -20,6 +20,7 @@ MODULES = (
     "mem",
     "saver",
     "ipc",
+    "ipc_server",
     "verif",
     "coll",
     "disk",

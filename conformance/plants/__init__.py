@@ -19,6 +19,7 @@ def catalogue() -> tuple[Plant, ...]:
         engine_control,
         engine_data,
         engine_group,
+        engine_ipc,
         engine_saver,
     )
 
@@ -28,6 +29,7 @@ def catalogue() -> tuple[Plant, ...]:
         *engine_data.PLANTS,
         *engine_saver.PLANTS,
         *engine_group.PLANTS,
+        *engine_ipc.PLANTS,
         *client_calls.PLANTS,
         *client_content.PLANTS,
         *client_explore.PLANTS,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from conformance.exports import Export, exports
 from conformance.judging import DIES, every, said
-from conformance.pushes import push_answered, push_gives
+from conformance.pushes import push_answered, push_gives, push_unchanged
 from conformance.receiving import before_any_pause, copied_in_time, fresh_receivers, nothing_registered, one_size
+from conformance.rules.coll import asked
 from conformance.rules.make import engine, refit
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
+WORKER = "checkpoint_engine/checkpoint_engine_worker.py"
 BESIDE = "receivers are the trainer's: an engine sees posts only"
 UNSEEN = "an engine does not see whether its producer keeps or frees memory; only the trainer's records tell"
 
@@ -101,6 +103,47 @@ RULES = (
         "A handle gives what its memory holds when it is opened: memory used again meanwhile is loaded as it is now.",
         every(push_answered("used-again", said(200)), push_gives("used-again")),
         ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
+    ),
+    engine(
+        "IPC-53",
+        "A checkpoint engine's set reaches every rank through the socket of its own device id, outside any session.",
+        every(push_answered("ipc-whole", said(200, contains="IPC weight update completed")), push_gives("ipc-whole")),
+        [
+            f"{WORKER}:72@0.5.23",
+            "checkpoint_engine/worker.py:50@0.4.2",
+            "managers/tokenizer_control_mixin.py:598@0.5.23",
+        ],
+    ),
+    engine(
+        "IPC-54",
+        "A device id that is not among the handles is refused by name, and changes nothing.",
+        every(
+            push_answered("ipc-other-id", said(400, contains="not found in zmq_handles")),
+            push_unchanged("ipc-other-id"),
+        ),
+        [f"{WORKER}:83@0.5.23"],
+    ),
+    engine(
+        "IPC-55",
+        "A load that fails goes back to the parameter server as a traceback; what that then says ends the call: 400.",
+        push_answered("ipc-load-fails", said(400, contains="Some workers failed to update weights")),
+        ["checkpoint_engine/worker.py:106@0.4.2", "checkpoint_engine/ps.py:850@0.4.2"],
+    ),
+    engine(
+        "IPC-56",
+        "Without the checkpoint-engine package an update over IPC is refused, and changes nothing.",
+        every(
+            push_answered("ipc-no-package", said(400, contains="ImportError checkpoint-engine is not installed")),
+            push_unchanged("ipc-no-package"),
+        ),
+        [f"{WORKER}:31@0.5.23", "observed 0.5.23 on CPU"],
+    ),
+    engine(
+        "IPC-57",
+        "An update over IPC inside a session is taken, and leaves it open.",
+        every(push_answered("ipc-inside", said(200)), asked("end-after-ipc", said(200))),
+        ["managers/scheduler_components/weight_updater.py:265@0.5.23"],
+        versions=">=0.5.21",
     ),
     refit(
         "IPC-71",

@@ -266,8 +266,8 @@ class EngineCore:
         if decision != "allowed":
             return unauthorised(decision)
         if route is None:
-            slash = call.path.endswith("/") and call.path.rstrip("/") in self._routes
-            return Answer(307, None, "empty") if slash else not_found()
+            slashes = call.path.rstrip("/") in self._routes  # nothing but slashes too many
+            return Answer(307, None, "empty") if slashes else not_found()
         if call.method not in route.methods:
             return wrong_method()
         if route.handler == "flush_cache":
@@ -305,8 +305,8 @@ class EngineCore:
         for name in given:
             if name not in known:
                 return Answer(500, None, value=Raised("TypeError", f"Unexpected keyword argument '{name}'"))
-        mode = given.get("mode", "abort")
-        if route.handler == "pause_generation" and self.profile.structs == "dataclass" and mode not in LITERALS["mode"]:
+        mode = given.get("mode", "abort")  # of a pause: nothing else has one
+        if self.profile.structs == "dataclass" and mode not in LITERALS["mode"]:
             return Answer(500, None, value=Raised("ValueError", m.BAD_MODE(mode=mode)))
         return self._started(call, route.handler, {**known, **given})
 
@@ -341,8 +341,7 @@ class EngineCore:
             self._streams.add(call.id)
 
         def emit(chunk: Any) -> None:
-            if call.id not in self._gone:
-                self._effects.append(Token(id=call.id, chunk=chunk))
+            self._effects.append(Token(id=call.id, chunk=chunk))
 
         self._spawn(call.id, self._controls.generate(request, emit if stream else None, states))
         return None

@@ -97,7 +97,18 @@ HUB_FORM = Message(
     ALL, "400", "huggingface_hub; observed: 0.5.23, a path of more than one slash",
 )  # fmt: skip
 CHECK_OK = Message("Success.", ALL, "200", f"{_WU}:450@0.5.23")
-IPC_OK = Message("IPC weight update completed successfully", ALL, "200", "model_executor/model_runner.py@0.5.23")
+IPC_OK = Message(
+    "IPC weight update completed successfully", ALL, "200",
+    "model_executor/model_runner_components/weight_updater.py:430@0.5.23",
+)  # fmt: skip
+IPC_NOT_FOUND = Message(
+    "Device UUID {uuid} not found in zmq_handles: {known}", ALL, "400",
+    "checkpoint_engine/checkpoint_engine_worker.py:84@0.5.23",
+)  # fmt: skip
+IPC_NO_DEVICE = Message(
+    "The current device type is not supported", ALL, "400", "checkpoint_engine/device_utils.py:172@0.4.2"
+)
+NO_CUDA = Message("Torch not compiled with CUDA enabled", ALL, "400", "torch.cuda.current_device without CUDA")
 IPC_FAILED = Message("IPC weight update failed: {error}", ALL, "400", "managers/tokenizer_control_mixin.py:627@0.5.23")
 IPC_MISSING = Message(
     "ImportError checkpoint-engine is not installed. "

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -144,6 +145,27 @@ class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     load_format: str | None = None
 
 
+class IpcTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One turn of a checkpoint-engine worker at the socket `address`, which it is the answering side of.
+
+    Sends `reply` (None: nothing is owed yet, so connect), then waits for the next request; Done.value is an
+    `ipc_wire.Message`, Done.error what the socket raised.
+    """
+
+    id: int
+    rank: int
+    address: str
+    reply: bytes | None
+
+
+class IpcClose(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The worker of `rank` sends its last reply, if it owes one, and closes its socket. There is no `Done`."""
+
+    rank: int
+    address: str
+    reply: bytes | None
+
+
 class Join(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Rendezvous of one scheduler rank in a weight-update group."""
 
@@ -194,10 +216,20 @@ Effect = (
     | Observed
     | OpenPayload
     | ReadDisk
+    | IpcTurn
+    | IpcClose
     | Join
     | Leave
     | Recv
 )
+
+
+class AnyOf(list[Any]):
+    """I/O effects of which the first to be done resumes their handler. `earlier`: ids of others that it waits for."""
+
+    def __init__(self, effects: Iterable[Any], earlier: Iterable[int] = ()) -> None:
+        super().__init__(effects)
+        self.earlier = dict.fromkeys(earlier)
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,5 +259,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     checker_cuda_shim: bool = False
     stale_batch_steps: int = 0
     random_seed: int = 0
+    base_gpu_id: int = 0
+    checkpoint_engine: Literal["", "0.1.2", "0.4.2"] = ""
+    """The checkpoint-engine package beside SGLang: none, the one that it pins (0.1.2 in every release), or a later
+    one."""
     launch_command: str | None = None
     """The command line that launched it, for /server_info."""

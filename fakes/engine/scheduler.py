@@ -24,7 +24,7 @@ from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
 from fakes.engine.model import Model
 from fakes.engine.profiles import EngineProfile
-from fakes.engine.protocol import Block, Done, Effect, EngineConfig, Observed
+from fakes.engine.protocol import AnyOf, Block, Done, Effect, EngineConfig, Observed
 from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state
 from fakes.engine.watchdog import Watchdog
@@ -91,6 +91,7 @@ class Scheduler:
         self.updater = WeightUpdater(self, weights)
         self.forward: Forward | None = None
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
+        self._any = False
         self._deferred = DeferredFlush(self)
         self._settles_at: float | None = None
         self._health_waiting = False
@@ -197,7 +198,9 @@ class Scheduler:
             self._wait(io, op, effects)
 
     def _wait(self, io: IO, op: str, effects: Sequence[Any]) -> None:
-        self._io = (io, op, dict.fromkeys(effect.id for effect in effects))
+        earlier = dict(effects.earlier) if isinstance(effects, AnyOf) else {}
+        self._any = isinstance(effects, AnyOf)
+        self._io = (io, op, {**earlier, **dict.fromkeys(effect.id for effect in effects)})
         if self.batch.last:
             self._watchdog.stopped("block", self.now)
         for effect in effects:
@@ -208,7 +211,7 @@ class Scheduler:
         assert self._io is not None
         io, op, results = self._io
         found = {key: value for key, value in results.items() if value is not None}
-        if len(found) < len(results):
+        if len(found) < (1 if self._any else len(results)):
             return False
         self._io = None
         self._watchdog.goes_on("block")

@@ -17,8 +17,10 @@ from fakes.engine import messages as m
 from fakes.engine.checker import CheckError, CheckerRules, WeightChecker
 from fakes.engine.crash import Crash, crash
 from fakes.engine.groups import Groups, receive_error
+from fakes.engine.ipc_update import IpcUpdate
 from fakes.engine.loading import LoadError
 from fakes.engine.protocol import Barrier, Done, OpenPayload, ReadDisk, Recv
+from fakes.engine.session import Session, Wholeness
 from fakes.engine.weights import get_weights_by_name
 
 if TYPE_CHECKING:
@@ -36,40 +38,6 @@ def ok(message: str) -> Reply:
 def failed(message: str) -> Reply:
     """A reply that did not."""
     return {"success": False, "message": message}
-
-
-class Session:
-    """An open weight-update session: the selector of its begin, and whether anything was loaded in it."""
-
-    def __init__(self, selector: str) -> None:
-        self.selector = selector
-        self.loaded = False
-
-
-class Wholeness:
-    """Whether the weights are known to be a mixture: after a failed load or a resume, until every name was sent
-    again."""
-
-    def __init__(self, hf_names: Iterable[str], device_names: Iterable[str]) -> None:
-        self._hf, self._device = frozenset(hf_names), frozenset(device_names)
-        self._seen: set[str] | None = None
-
-    @property
-    def broken(self) -> bool:
-        """Some names were not sent since the weights broke."""
-        return self._seen is not None
-
-    def break_(self) -> None:
-        """From now on nothing is known to be whole."""
-        self._seen = set()
-
-    def sent(self, names: Iterable[str]) -> None:
-        """These names were loaded."""
-        if self._seen is None:
-            return
-        self._seen.update(names)
-        if self._seen >= self._hf or self._seen >= self._device:
-            self._seen = None
 
 
 class WeightUpdater:
@@ -106,7 +74,7 @@ class WeightUpdater:
             "update_weights_from_tensor": self._tensor,
             "update_weights_from_distributed": self._distributed,
             "update_weights_from_disk": self._disk,
-            "update_weights_from_ipc": self._ipc,
+            "update_weights_from_ipc": IpcUpdate(self, self._s).handle,
             "get_weights_by_name": self._by_name,
             "weights_checker": self._check,
             **self.groups.handlers(),
@@ -191,7 +159,6 @@ class WeightUpdater:
             else:
                 raise crash(m.UNKNOWN_LOAD_FORMAT, rank, load_format=load_format)
         except LoadError as error:
-            self.wholeness.break_()
             raise Crash(error.type, error.message, rank) from None
         self._fact(rank, names, payload_index, load_format, _digest(data))
 
@@ -208,9 +175,13 @@ class WeightUpdater:
             digest=digest,
         )
 
+    def next_update(self) -> None:
+        """What is loaded from now on belongs to another update."""
+        self._updates += 1
+
     def _after_load(self, obj: dict[str, Any], op: str, message: str, *, barrier: bool) -> Reply:
-        """Session mark, version and flush in this version's order, barrier. A disk update leaves the session alone."""
-        if self.session is not None and op != "update_weights_from_disk":
+        """Session mark, version and flush in this version's order, barrier. Disk and IPC leave the session alone."""
+        if self.session is not None and op in ("update_weights_from_tensor", "update_weights_from_distributed"):
             self.session.loaded = True
         if self._p.version_before_flush:
             self._s.record_version(obj.get("weight_version"))
@@ -254,8 +225,7 @@ class WeightUpdater:
             return self._receive_failed(errors[0].message)
         if self._p.selector and self._p.session == "assert" and (wrong := _wrong_selector(obj)):
             return failed(m.PARTIAL(error=wrong))  # looked at inside the try (weight_updater.py:236@miles-00a2ca2e)
-        if self._p.selector:
-            self._check_selector(obj)
+        self._check_selector(obj)
         if obj.get("selector", "all") == "draft":
             return self._after_load(obj, "update_weights_from_distributed", m.DISTRIBUTED_OK.text, barrier=False)
         scheduler.memory.check_writable()
@@ -318,15 +288,9 @@ class WeightUpdater:
             try:
                 names = weights.load(end.value)
             except LoadError as error:
-                self.wholeness.break_()
                 raise Crash(error.type, error.message, rank) from None
             self._fact(rank, names, rank, "disk", "")
         return {**self._after_load(obj, "update_weights_from_disk", m.DISK_OK.text, barrier=False), **_PAUSED}
-
-    def _ipc(self, obj: dict[str, Any]) -> Reply:
-        """checkpoint-engine is not part of SGLang's installation: the answer without it."""
-        self._s.emit(Barrier("update_weights_from_ipc"))
-        return failed(m.IPC_FAILED(error=m.IPC_MISSING.text))
 
     def _by_name(self, obj: dict[str, Any]) -> dict[str, Any]:
         if self._s.memory.unmapped("weights"):

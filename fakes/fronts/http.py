@@ -8,6 +8,7 @@ connection, then refused connects.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import select
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakes.engine.auth import Decision, decide
 from fakes.engine.profiles import profile as profile_of
-from fakes.engine.protocol import Die, Done, EngineConfig, OpenPayload, ReadDisk, Tick
+from fakes.engine.protocol import Die, Done, EngineConfig, IpcTurn, OpenPayload, ReadDisk, Tick
 from fakes.engine.routes import Route
 from fakes.engine.routes import routes as routes_of
 from fakes.fronts.app import Application, application
@@ -34,6 +35,9 @@ from fakes.transport.peers import Later, Transport
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
+    from fakes.transport.ipc import Sockets
+    from fakes.transport.zmq_sockets import ZmqSockets
+
 SETTLE_TURNS = 20
 """Turns of the event loop that a reply takes from the core to its socket, and some more."""
 
@@ -42,7 +46,8 @@ class ThreadedPerformer(Performer):
     """Performs I/O beside the event loop: a first torch payload imports torch; the tokenizer side answers meanwhile."""
 
     def __init__(self, config: EngineConfig, name: str, resolver: Callable[[], Resolver]) -> None:
-        super().__init__(config, name, resolver=resolver)
+        super().__init__(config, name, resolver=resolver, sockets=self._open_sockets)
+        self._zmq: ZmqSockets | None = None
         self._pool = ThreadPoolExecutor(max_workers=max(1, config.tp_size), thread_name_prefix="io")
 
     def perform(self, effect: OpenPayload | ReadDisk, finish: Callable[[Done], None], later: Later) -> None:
@@ -50,6 +55,34 @@ class ThreadedPerformer(Performer):
         loop = asyncio.get_running_loop()
         future = self._pool.submit(self.done, effect)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(finish, done.result()))
+
+    def ipc(self, effect: IpcTurn, finish: Callable[[Done], None], later: Later) -> None:
+        """Wait for a parameter server in a thread."""
+        loop = asyncio.get_running_loop()
+        self._pool.submit(super().ipc, effect, lambda done: _on(loop, finish, done), later)
+
+    def _open_sockets(self) -> Sockets:
+        """Real ones, for a real parameter server. ImportError without pyzmq."""
+        from fakes.transport.zmq_sockets import ZmqSockets
+
+        self._zmq = ZmqSockets()
+        return self._zmq
+
+    def live_resolver(self) -> Resolver:
+        """Shared memory, mapped."""
+        from fakes.trainer.torch_wire import MappedResolver
+
+        return MappedResolver()
+
+    def close(self) -> None:
+        """Nothing waits any longer for a parameter server."""
+        if self._zmq is not None:
+            self._zmq.close_all()
+
+
+def _on(loop: asyncio.AbstractEventLoop, finish: Callable[[Done], None], done: Done) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        loop.call_soon_threadsafe(finish, done)
 
 
 def _torch_resolver() -> Resolver:
@@ -93,13 +126,14 @@ class HttpFront:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._holding: asyncio.Task[None] | None = None
+        self._performer = ThreadedPerformer(config, name, resolver)
         self.shell = Shell(
             core,
             name=name,
             incarnation=incarnation,
             now=self.now,
             later=self._later,
-            io=ThreadedPerformer(config, name, resolver),
+            io=self._performer,
             transport=transport or GlooTransport(scale),
             trace=trace,
             after_step=self._arm,
@@ -116,6 +150,10 @@ class HttpFront:
         """Let the core's deadlines run on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._arm()
+
+    def close(self) -> None:
+        """Let go of what would keep the process: threads that wait."""
+        self._performer.close()
 
     def application(self) -> FastAPI:
         """The ASGI application."""
@@ -226,7 +264,10 @@ def serve(
             asyncio.get_running_loop().add_reader(parent_fd, end_if_orphaned, parent_fd)
         await Announcing(config).serve(sockets=[bound])
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    finally:
+        front.close()
 
 
 def end_if_orphaned(parent_fd: int) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakes.engine.protocol import Done, EngineConfig, OpenPayload, Raised, ReadDisk
+from fakes.engine.protocol import Done, EngineConfig, IpcClose, IpcTurn, OpenPayload, Raised, ReadDisk
 
 if TYPE_CHECKING:
+    from fakes.engine.ipc_wire import Reader
+    from fakes.transport.ipc import Sockets
     from fakes.transport.peers import Later
 
 Resolver = Any
@@ -20,6 +22,7 @@ class Performer:
 
     `resolver` is asked for at each payload; one that can `bind(name)` learns who opens. `latency_s` is what one effect
     costs in the owner's seconds; 0 finishes at once. torch is imported only by a payload that holds real torch tensors.
+    `sockets` makes the answering sides of a checkpoint engine when the first is needed.
     """
 
     def __init__(
@@ -29,8 +32,12 @@ class Performer:
         *,
         resolver: Callable[[], Resolver] = lambda: None,
         latency_s: float = 0.0,
+        sockets: Callable[[], Sockets] | None = None,
     ) -> None:
         self.config = config
+        self._make_sockets = sockets
+        self._sockets: Sockets | None = None
+        self._readers: dict[int, Reader] = {}
         self.name = name
         self.resolver = resolver
         self.latency_s = latency_s
@@ -42,12 +49,41 @@ class Performer:
         else:
             finish(self.done(effect))
 
+    def ipc(self, effect: IpcTurn, finish: Callable[[Done], None], later: Later) -> None:
+        """One turn of a checkpoint-engine worker; what comes is read by its rank's reader."""
+        if effect.reply is None:
+            from fakes.engine.ipc_wire import Reader
+
+            self._readers[effect.rank] = Reader(effect.rank, self.live_resolver())
+        reader = self._readers[effect.rank]
+        try:
+            self.sockets().turn(effect, lambda data: finish(Done(effect.id, value=reader.read(data))), later)
+        except (OSError, ImportError) as error:
+            finish(Done(effect.id, error=_raised(error)))
+
+    def ipc_close(self, effect: IpcClose) -> None:
+        """The end of a worker."""
+        self._readers.pop(effect.rank, None)
+        self.sockets().close(effect)
+
+    def sockets(self) -> Sockets:
+        """The answering sides of this engine. ImportError where they need a package that is not there."""
+        if self._sockets is None:
+            if self._make_sockets is None:
+                raise ImportError("this front has no sockets for a checkpoint engine")
+            self._sockets = self._make_sockets()
+        return self._sockets
+
     def done(self, effect: OpenPayload | ReadDisk) -> Done:
         """The result of one effect, value or exception."""
         try:
             return Done(effect.id, value=self._open(effect) if isinstance(effect, OpenPayload) else read_folder(effect))
         except Exception as error:
             return Done(effect.id, error=_raised(error))
+
+    def live_resolver(self) -> Resolver:
+        """Where a buffer comes from that is read while its producer fills it."""
+        return self._bound()
 
     def _open(self, effect: OpenPayload) -> Any:
         from fakes.engine.allowlist import ALLOW_LISTS

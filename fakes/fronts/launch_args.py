@@ -49,6 +49,7 @@ class LaunchArgs(argparse.Namespace):
     core: str
     checker_cuda_shim: bool
     strict_memory: bool
+    checkpoint_engine: str
     parent_fd: int | None
     ready_fd: int | None
     given: dict[str, Any]
@@ -110,6 +111,7 @@ def engine_config(args: LaunchArgs, model_dtype: str | None) -> EngineConfig:
         raise ValueError(f"device {device} is not modelled; use cpu or cuda")
     fields: dict[str, Any] = {"profile": args.fake_version, "dtype": dtype, "device": device}
     fields |= {"strict_memory": args.strict_memory, "checker_cuda_shim": args.checker_cuda_shim}
+    fields["checkpoint_engine"] = args.checkpoint_engine
     fields["launch_command"] = args.command
     fields["health_generation"] = os.environ.get(HEALTH_VARIABLE, "true").lower() in ("true", "1", "yes", "y")
     for name in EngineConfig.__struct_fields__:
@@ -162,6 +164,8 @@ def _own_parser(prog: str) -> _Parser:
     add("--core", default=DEFAULT_CORE, help="module:factory of another engine core")
     add("--checker-cuda-shim", action="store_true", help="weights_checker as if Tensor.cuda() were the identity")
     add("--strict-memory", action="store_true", help="poison resumed weights instead of zeroing them")
+    versions = ["", "0.1.2", "0.4.2"]
+    add("--checkpoint-engine", choices=versions, default="", help="the checkpoint-engine package beside SGLang")
     add("--parent-fd", type=_at_least(0), help=argparse.SUPPRESS)
     add("--ready-fd", type=_at_least(0), help=argparse.SUPPRESS)
     return parser

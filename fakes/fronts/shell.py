@@ -20,6 +20,8 @@ from fakes.engine.protocol import (
     Effect,
     Event,
     Freeze,
+    IpcClose,
+    IpcTurn,
     Join,
     Leave,
     Observed,
@@ -216,6 +218,13 @@ class Shell:
         self._blocked_by(effect, getattr(effect, "rank", 0))
         self._io.perform(effect, self._finisher(effect, getattr(effect, "rank", 0)), self._later)
 
+    def _ipc(self, effect: IpcTurn) -> None:
+        self._blocked_by(effect, effect.rank)
+        self._io.ipc(effect, self._finisher(effect, effect.rank), self._later)
+
+    def _ipc_close(self, effect: IpcClose) -> None:
+        self._io.ipc_close(effect)
+
     def _peers(self, effect: Join | Recv) -> None:
         if isinstance(effect, Recv) and not effect.waits:
             self._transport.recv((self.name, self.incarnation), effect, lambda done: None, self._later)
@@ -230,11 +239,11 @@ class Shell:
     def _leave(self, effect: Leave) -> None:
         self._transport.leave((self.name, self.incarnation), effect)
 
-    def _blocked_by(self, effect: OpenPayload | ReadDisk | Join | Recv, rank: int) -> None:
-        group = getattr(effect, "group_name", None)
+    def _blocked_by(self, effect: OpenPayload | ReadDisk | IpcTurn | Join | Recv, rank: int) -> None:
+        group = getattr(effect, "group_name", None) or getattr(effect, "address", None)
         self.blocked[rank] = f"{type(effect).__name__}({group})" if group else type(effect).__name__
 
-    def _finisher(self, effect: OpenPayload | ReadDisk | Join | Recv, rank: int) -> Callable[[Done], None]:
+    def _finisher(self, effect: OpenPayload | ReadDisk | IpcTurn | Join | Recv, rank: int) -> Callable[[Done], None]:
         def finish(done: Done) -> None:
             self.blocked.pop(rank, None)
             self.feed(done)
@@ -258,6 +267,8 @@ _HANDLERS: dict[type, Callable[[Shell, Any], None]] = {
     Freeze: Shell._freeze,
     OpenPayload: Shell._local,
     ReadDisk: Shell._local,
+    IpcTurn: Shell._ipc,
+    IpcClose: Shell._ipc_close,
     Join: Shell._peers,
     Leave: Shell._leave,
     Recv: Shell._peers,

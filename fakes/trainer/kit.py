@@ -20,6 +20,7 @@ from fakes.trainer.registry import Consumer, ExportRegistry, Record
 if TYPE_CHECKING:
     from fakes.trainer.torch_wire import Share
     from fakes.transport.groups import Groups
+    from fakes.transport.ipc import Hub
     from fakes.transport.nixl import Fabric
     from fakes.world import World
 
@@ -82,6 +83,7 @@ class TrainerKit:
         self._make_groups = groups
         self._groups: Groups | None = None
         self._fabric: Fabric | None = None
+        self._ipc = world.ipc if world is not None else None
         self._until = world.block if world is not None else None
         self._now = time.monotonic if world is None else lambda: world.now
         self.disk = SharedDisk(self.record)
@@ -106,6 +108,14 @@ class TrainerKit:
 
             self._fabric = Fabric(self.record)
         return self._fabric
+
+    @property
+    def ipc(self) -> Hub:
+        """Where parameter servers bind what checkpoint-engine workers connect to. NotImplementedError on a lane of
+        real sockets."""
+        if self._ipc is None:
+            raise NotImplementedError("this lane has no virtual sockets")
+        return self._ipc
 
     def record(self, name: str, rank: int, data: Mapping[str, Any]) -> None:
         """What a rank did."""

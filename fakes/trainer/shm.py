@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import re
 import secrets
@@ -105,6 +106,29 @@ def read_storage(handle: bytes, size: int) -> np.ndarray:
     if left == 0:
         unlink(path.name)
     return data
+
+
+def map_storage(handle: bytes, size: int) -> np.ndarray:
+    """A storage as it is at any time, read-only: what its producer writes later is seen. Counts as its one opening.
+
+    `Gone` when there is none. The mapping outlives the file's name.
+    """
+    if not _HANDLE.fullmatch(handle):
+        raise Gone(f"{handle!r} is not a shared storage")
+    path = FOLDER / handle[1:].decode()
+    try:
+        with open(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
+            if os.fstat(file.fileno()).st_size < HEADER_BYTES + size:
+                raise Gone(f"{path} is smaller than {size} bytes")
+            mapped = mmap.mmap(file.fileno(), HEADER_BYTES + size, access=mmap.ACCESS_READ)
+            left = _COUNT.unpack(file.read(_COUNT.size))[0] - 1
+            file.seek(0)
+            file.write(_COUNT.pack(left))
+    except FileNotFoundError as error:
+        raise Gone(str(error)) from None
+    if left == 0:
+        unlink(path.name)
+    return np.frombuffer(mapped, dtype=np.uint8, offset=HEADER_BYTES)
 
 
 def unlink(name: str) -> None:

@@ -179,6 +179,23 @@ class TorchResolver:
         return torch.tensor([], dtype=torch.uint8).set_(untyped).numpy(), dtype
 
 
+class MappedResolver(TorchResolver):
+    """The same for a buffer that is read again and again while its producer fills it: mapped, not copied. A CUDA handle
+    whose bytes are the name of such a file stands for the memory of a GPU that is not there."""
+
+    def cuda(self, handle: Any, rank: int) -> np.ndarray:
+        """The bytes behind a handle, live."""
+        whole = self.shared(b"", handle.handle.rstrip(b"\0"), handle.offset + handle.size)
+        return whole[handle.offset :]
+
+    def shared(self, manager: bytes, handle: bytes, size: int) -> np.ndarray:
+        """A storage by name, live."""
+        try:
+            return shm.map_storage(handle, size)
+        except shm.Gone:
+            raise PayloadError("RuntimeError", "No such file or directory") from None
+
+
 def _torch() -> Any:
     import torch
 

@@ -16,6 +16,7 @@ from fakes.fronts.shell import Core, Shell
 from fakes.outcome import Outcome
 from fakes.trace import Fact, TraceWriter
 from fakes.transport.collective import Collectives
+from fakes.transport.ipc import Hub
 from fakes.transport.peers import Transport
 from fakes.world.baton import Baton, Deadlock, WorldBroken
 from fakes.world.fleet import Ticket, WorldEngine
@@ -82,6 +83,7 @@ class World(Baton):
         self.trace = trace
         self.resolver = resolver
         self.transport: Transport = transport or Collectives()
+        self.ipc = Hub()
         self.transit_s = transit_s
         self.io_latency_s = io_latency_s
         self.clock = WorldClock(self)
@@ -307,7 +309,9 @@ class World(Baton):
     def _performer(self, config: EngineConfig, name: str) -> Performer:
         from fakes.fronts.io import Performer
 
-        return Performer(config, name, resolver=lambda: self.resolver, latency_s=self.io_latency_s)
+        return Performer(
+            config, name, resolver=lambda: self.resolver, latency_s=self.io_latency_s, sockets=lambda: self.ipc
+        )
 
 
 def _engine_core(config: EngineConfig, weights: Mapping[str, np.ndarray], model_config: dict[str, Any]) -> Core:

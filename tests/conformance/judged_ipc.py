@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.conformance.judged import breaks, holds, leaves_open
-from tests.conformance.judged_rank import A, B, push
+from tests.conformance.judged_rank import PROMPT, A, B, push, truth
 from tests.conformance.tape import Tape
 
 
@@ -72,3 +72,111 @@ holds("IPC-52")(lambda: push("used-again", 200, B, (1,)))
 breaks("IPC-52", "of seeds [0]")(lambda: push("used-again", 200, A, (1,)))
 breaks("IPC-52", "of seeds []")(lambda: push("used-again", 200, [9, 9], (1,)))
 breaks("IPC-52", "dropped")(lambda: push("used-again", None, None))
+
+
+IPC_UPDATE = "update_weights_from_ipc"
+
+
+def over_ipc(
+    kind: str,
+    status: int | None,
+    message: str = "IPC weight update completed successfully",
+    seeds: tuple[int, ...] = (),
+    before: list[int] | None = None,
+    tokens: list[int] | None = None,
+) -> Tape:
+    tape = Tape()
+    truth(tape)
+    if before is not None:
+        tape.gen(before, prompt=PROMPT)
+    tape.fact("push", kind=kind, seeds=list(seeds))
+    if status is None:
+        tape.call(IPC_UPDATE, {}, None, error="timeout")
+    else:
+        tape.message(IPC_UPDATE, status, message, {})
+    if tokens is not None:
+        tape.gen(tokens, prompt=PROMPT)
+    return tape
+
+
+@holds("IPC-53")
+def a_set_over_sockets() -> Tape:
+    return over_ipc("ipc-whole", 200, seeds=(1,), tokens=B)
+
+
+@breaks("IPC-53", "timeout")
+def a_set_that_nobody_takes() -> Tape:
+    return over_ipc("ipc-whole", None, seeds=(1,))
+
+
+@breaks("IPC-53", "of seeds [0]")
+def a_set_that_is_not_in() -> Tape:
+    return over_ipc("ipc-whole", 200, seeds=(1,), tokens=A)
+
+
+NOT_FOUND = "Device UUID GPU-0 not found in zmq_handles: ['GPU-1']"
+
+
+@holds("IPC-54")
+def another_id() -> Tape:
+    return over_ipc("ipc-other-id", 400, NOT_FOUND, before=A, tokens=A)
+
+
+@breaks("IPC-54", "200")
+def another_id_is_taken() -> Tape:
+    return over_ipc("ipc-other-id", 200)
+
+
+@breaks("IPC-54", "before [1, 1], after [2, 2]")
+def another_id_is_refused_and_loaded() -> Tape:
+    return over_ipc("ipc-other-id", 400, NOT_FOUND, before=A, tokens=B)
+
+
+@holds("IPC-55")
+def a_load_that_fails_is_told() -> Tape:
+    return over_ipc("ipc-load-fails", 400, "Some workers failed to update weights")
+
+
+@breaks("IPC-55", "200")
+def a_load_that_fails_is_not_told() -> Tape:
+    return over_ipc("ipc-load-fails", 200)
+
+
+NO_PACKAGE = "IPC weight update failed: ImportError checkpoint-engine is not installed. Please install it with: pip"
+
+
+@holds("IPC-56")
+def no_package() -> Tape:
+    return over_ipc("ipc-no-package", 400, NO_PACKAGE, before=A, tokens=A)
+
+
+@breaks("IPC-56", "200")
+def no_package_and_a_success() -> Tape:
+    return over_ipc("ipc-no-package", 200)
+
+
+@breaks("IPC-56", "before [1, 1], after [2, 2]")
+def no_package_and_a_change() -> Tape:
+    return over_ipc("ipc-no-package", 400, NO_PACKAGE, before=A, tokens=B)
+
+
+def inside_ipc(status: int, ended: int) -> Tape:
+    tape = over_ipc("ipc-inside", status)
+    tape.fact("asked", kind="end-after-ipc")
+    tape.call("end_weight_update", {}, ended)
+    return tape
+
+
+@holds("IPC-57")
+def a_session_that_stays_open() -> Tape:
+    return inside_ipc(200, 200)
+
+
+@breaks("IPC-57", "400")
+def refused_in_a_session() -> Tape:
+    return inside_ipc(400, 200)
+
+
+@breaks("IPC-57", "400")
+def a_session_that_is_closed() -> Tape:
+    return inside_ipc(200, 400)
