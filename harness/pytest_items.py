@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from harness.errors import RefitcheckError
+from harness.outputs import Outputs
 from harness.pool import Crew, any_apart
+from harness.pytest_report import Gathered
 from harness.report import text
 from harness.results import Result, results_of
 from harness.rules import Rule
 from harness.run import check_names, settings_from
 from harness.runner import Runner
-from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S, Settings
+from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S, Settings, named
 from harness.suites import Book, load_book
 from harness.units import Unit, UnitReport, units_of
 
@@ -24,7 +26,7 @@ from harness.units import Unit, UnitReport, units_of
 class Session:
     """One pytest run: its settings, the book, and what was executed so far."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
+    def __init__(self, given: dict[str, Any], *, writes: bool = True) -> None:
         def get(option: str, default: Any) -> Any:
             value = given.get(option)
             return default if value is None else value
@@ -37,6 +39,8 @@ class Session:
             tp=_number("--tp", get("--tp", 0)),
             seed=_number("--seed", get("--seed", DEFAULT_SEED)),
             rules=tuple(get("--rule", ())),
+            scenarios=tuple(get("--scenario", ())),
+            allow_inconclusive=tuple(get("--allow-inconclusive", ())),
             side=get("--side", ""),
             exploration=get("--exploration", ""),
             fatal_sample=_sample(given.get("--fatal-sample")),
@@ -51,6 +55,10 @@ class Session:
         check_names(self.settings, self.book)
         self._units = units_of(self.settings, self.book, self.info.name, self.info.tp)
         self._reports: dict[Unit, UnitReport] = {}
+        self._gathered = Gathered()
+        self._outputs = Outputs(report=_path(get("--refit-report", "")), summary=_path(get("--refit-summary", "")))
+        if writes:
+            self._outputs.check()
         self._said: set[str] = set()
         self._runner: Runner | None = None
         self._groups = _groups(self.book)
@@ -76,7 +84,13 @@ class Session:
                 self._reports[unit] = self._executed(unit)
         narrow = _narrowed(self.settings, rule, version, sut)
         found = results_of(narrow, self.book, self.info, self._reports.values())
+        self._gathered.judged.add((rule.id, version, sut))
         return next(r for r in found if r.rule is rule and r.version == version and r.sut == sut)
+
+    def hung(self, version: str, sut: str) -> bool:
+        """Whether a client did not come back so far: what it left unsettled is its doing."""
+        units = ((unit, report) for unit, report in self._reports.items() if unit.version == version)
+        return any(report.hung for unit, report in units if unit.sut == sut)
 
     def remarks(self) -> list[str]:
         """What is to be said beside the verdicts and was not said before."""
@@ -84,16 +98,30 @@ class Session:
         self._said |= set(found)
         return found
 
-    def fired(self) -> set[str]:
-        """The faults of the run that met a call, as text."""
-        if any(report.fell for report in self._reports.values()):  # what had met a call there is not known
-            return {str(fault) for fault in self.settings.faults}
-        return {fault for report in self._reports.values() for fault in report.fired}
+    def done(self) -> bytes:
+        """What this process ran, for `take` of another."""
+        self._gathered.reports |= self._reports
+        return self._gathered.packed()
 
-    def unmet(self, fired: set[str]) -> str:
-        """One line for the faults of the run that met no call, neither here nor, as `fired` says, elsewhere."""
-        unmet = [str(fault) for fault in self.settings.faults if str(fault) not in fired | self.fired()]
+    def take(self, done: bytes | None) -> None:
+        """What a worker of ours ran; None of one that crashed."""
+        self._gathered.take(done)
+
+    def unmet(self) -> str:
+        """One line for the faults of the run that met no call, neither here nor in a worker."""
+        self._gathered.reports |= self._reports
+        if any(report.fell for report in self._gathered.reports.values()):  # what had met a call there is not known
+            return ""
+        fired = {fault for report in self._gathered.reports.values() for fault in report.fired}
+        unmet = [str(fault) for fault in self.settings.faults if str(fault) not in fired]
         return f"--fault {', '.join(unmet)} met no call of the client: nothing was faulted there" if unmet else ""
+
+    def write(self) -> tuple[list[str], list[str]]:
+        """Write the files of the run: their names, and a line for each that could not be written."""
+        self._gathered.reports |= self._reports
+        if not self._gathered.judged:
+            return [], []
+        return self._outputs.write(self._gathered.run(self.settings, self.book, self.info, self._units, self.unmet()))
 
     def group(self, rule: Rule, version: str, sut: str) -> str:
         """Items of one group share explored histories and belong on one xdist worker; "" for an item on its own."""
@@ -154,7 +182,8 @@ class SuiteFile(pytest.File):
 class RuleItem(pytest.Item):
     """One rule on one engine version with one system under test.
 
-    The scenarios run in setup, so that a harness error is an error; the verdict is the call.
+    The scenarios run in setup, so that a harness error and what is inconclusive are errors; the verdict is the call, so
+    that a failure is a violation.
     """
 
     def __init__(self, *, rule: Rule, version: str, sut: str, **kwargs: Any) -> None:
@@ -178,6 +207,11 @@ class RuleItem(pytest.Item):
             raise Told(text.failure(self.result, self.refit.info) + f"\n{self.result.trace}")
         if self.result.status == "unsupported":
             pytest.skip(f"unsupported: {self.result.verdict.missing}")
+        if self.result.status == "inconclusive":
+            if named(self.rule.id, self.refit.settings.allow_inconclusive):
+                pytest.skip(f"inconclusive, as is allowed: {self.result.verdict.actual}")
+            if not self.refit.hung(self.version, self.sut):
+                raise Told(text.failure(self.result, self.refit.info))
 
     def runtest(self) -> None:
         """Fail unless it was held."""
@@ -225,6 +259,10 @@ def _groups(book: Book) -> dict[str, str]:
     sizes = Counter(roots.values())
     numbers = {name: number for number, name in enumerate((n for n, size in sizes.items() if size > 1), 1)}
     return {rule: f"explored-{numbers[name]}" for rule, name in roots.items() if name in numbers}
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _sample(value: Any) -> int | None:

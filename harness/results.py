@@ -122,6 +122,8 @@ def _result(
         tp=lane.tp,
         exploration=settings.exploration if rule.side == "refit" else "full",
         faults=faults or settings.faults,
+        fatal_sample=None,  # its scenarios are those that ran
+        allow_inconclusive=(),
     )
     return Result(
         rule=rule,

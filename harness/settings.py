@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
@@ -72,14 +73,17 @@ class Settings:
         if s["policy"] != "resume":
             parts.append(f"--policy {s['policy']}")
         parts.append(f"--tp {s['tp']} --seed {s['seed']}")
-        parts += [f"--lane-option {name}={value}" for name, value in s["lane_options"].items()]
-        parts += [f"--sut-option {name}={value}" for name, value in s["sut_options"].items()]
+        parts += [f"--lane-option {shlex.quote(f'{name}={value}')}" for name, value in s["lane_options"].items()]
+        parts += [f"--sut-option {shlex.quote(f'{name}={value}')}" for name, value in s["sut_options"].items()]
         if s["side"]:
             parts.append(f"--side {s['side']}")
         if s["exploration"] != "full" and not s["faults"]:
             parts.append(f"--exploration {s['exploration']}")
         if s["faults"]:
             parts.append(f"--fault '{faults_text(s['faults'])}'")
+        if s["fatal_sample"] is not None:
+            parts.append(f"--fatal-sample {s['fatal_sample']}")
+        parts += [f"--allow-inconclusive {rule}" for rule in s["allow_inconclusive"]]
         if s["hang_timeout"] != HANG_TIMEOUT_S:
             parts.append(f"--hang-timeout {s['hang_timeout']:g}")
         if s["death"] != "raise":

@@ -8,11 +8,15 @@ from typing import Any
 
 from harness.report import text
 from harness.report.run import Run
+from harness.settings import named
 from harness.whole_files import write_whole
 
 
 def write(run: Run, path: Path) -> None:
-    """Write the file: violated and inconclusive are failures, a harness error is an error, unsupported is skipped."""
+    """Write the file: violated is a failure; inconclusive is an error, as is a harness error, each under its name.
+
+    Unsupported is skipped, and so is what may stay inconclusive.
+    """
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("refitcheck")
@@ -22,8 +26,13 @@ def write(run: Run, path: Path) -> None:
         case = TestCase(f"{result.rule.id}[{target}]", classname=f"refitcheck.{result.rule.family}")
         block = text.failure(result, run.lane)
         outcome: Any = None
-        if result.status in ("violated", "inconclusive"):
+        if result.status == "violated":
             outcome = Failure(result.verdict.actual or result.status, result.status)
+            outcome.text = block
+        elif result.status == "inconclusive" and named(result.rule.id, run.settings.allow_inconclusive):
+            outcome = Skipped(f"inconclusive, as is allowed: {result.verdict.actual}")
+        elif result.status == "inconclusive":
+            outcome = Error(result.verdict.actual or result.status, result.status)
             outcome.text = block
         elif result.status == "error":
             outcome = Error(result.error, "harness error")

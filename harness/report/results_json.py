@@ -45,6 +45,7 @@ def as_data(run: Run) -> dict[str, Any]:
             "death": s.death,
             "allow_inconclusive": list(s.allow_inconclusive),
             "lane_options": dict(s.lane_options),
+            "sut_options": dict(s.sut_options),
         },
         "replay": s.replay(tp=run.lane.tp, kind=run.lane.kind),
         "counts": {status: counts[status] for status in STATUSES},

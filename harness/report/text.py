@@ -29,7 +29,9 @@ def header(settings: Settings, lane: LaneInfo) -> str:
     parts.append(f"seed {settings.seed}")
     if settings.side:
         parts.append(f"{settings.side} side")
-    if settings.exploration != "full":
+    if settings.exploration == "off" and lane.clock != "virtual":
+        parts.append("exploration off (--exploration sample makes the client's calls fail, in real time)")
+    elif settings.exploration != "full":
         parts.append(f"exploration {settings.exploration}")
     if settings.rules:
         parts.append(f"rules {' '.join(settings.rules)}")
@@ -37,8 +39,9 @@ def header(settings: Settings, lane: LaneInfo) -> str:
         parts.append(f"scenarios {' '.join(settings.scenarios)}")
     if settings.allow_inconclusive:
         parts.append(f"may be inconclusive: {' '.join(settings.allow_inconclusive)}")
-    if settings.lane_options:
-        parts.append(" ".join(f"{name}={value}" for name, value in settings.lane_options.items()))
+    for whose, options in (("lane", settings.lane_options), ("sut", settings.sut_options)):
+        if options:
+            parts.append(" ".join((f"{whose} options", *(f"{name}={value}" for name, value in options.items()))))
     if settings.faults:
         parts.append(f"faults {' '.join(map(str, settings.faults))}")
     if settings.fatal_sample is not None:

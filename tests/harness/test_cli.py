@@ -61,8 +61,10 @@ def test_a_finding_shows_clause_allowed_actual_and_a_replay_line_that_finds_it_a
     assert "✗ TOY-2" in out
 
 
-def test_an_inconclusive_rule_can_be_allowed(cli):
-    assert cli(*RUN, "--allow-inconclusive", "TOY")[0] == 0
+def test_an_inconclusive_rule_can_be_allowed(cli, tmp_path):
+    assert cli(*RUN, "--allow-inconclusive", "TOY", "--junitxml", str(tmp_path / "j.xml"))[0] == 0
+    (suite,) = JUnitXml.fromfile(str(tmp_path / "j.xml"))
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (2, 0, 0, 1)
 
 
 def test_results_junit_and_markdown_say_the_same(cli, tmp_path, monkeypatch):
@@ -83,8 +85,9 @@ def test_results_junit_and_markdown_say_the_same(cli, tmp_path, monkeypatch):
     (suite,) = JUnitXml.fromfile(str(files["junitxml"]))
     assert {case.name: [type(r).__name__ for r in case.result] for case in suite} == {
         "TOY-1[fake:0.5.23]": [],
-        "TOY-2[fake:0.5.23-toy]": ["Failure"],
+        "TOY-2[fake:0.5.23-toy]": ["Error"],
     }
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (2, 0, 1, 0)
     markdown = files["summary"].read_text()
     assert "| TOY | 1 | 2 |" in markdown
     assert step.read_text() == "before\n" + markdown
@@ -281,14 +284,15 @@ def test_what_the_harness_breaks_is_exit_code_three(cli, monkeypatch):
 
 def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
     settings = ("--tp", "2", "--policy", "terminal", "--allow-inconclusive", "TOY-2", "--lane-option", "warp=9")
-    settings += ("--hang-timeout", "9")
+    settings += ("--hang-timeout", "9", "--fatal-sample", "7")
     code, out, _ = cli(*RUN, *settings, "--scenario", "toy/refits", "--report", str(tmp_path / "r.json"))
     assert code == 2  # what may be inconclusive is no pass where nothing else held
     assert "TOY-1" not in out
     replay = json.loads((tmp_path / "r.json").read_text())["replay"]
     assert replay == (
         "refitcheck run --scenario toy/refits --lane toy --engine fake:0.5.23 --sut toy --policy terminal"
-        " --tp 2 --seed 20261130 --lane-option warp=9 --exploration off --hang-timeout 9"
+        " --tp 2 --seed 20261130 --lane-option warp=9 --exploration off --fatal-sample 7"
+        " --allow-inconclusive TOY-2 --hang-timeout 9"
     )
     told = (
         "tp 2",
@@ -296,8 +300,9 @@ def test_every_setting_is_in_the_header_and_in_the_replay_line(cli, tmp_path):
         "exploration off",
         "scenarios toy/refits",
         "may be inconclusive: TOY-2",
-        "warp=9",
+        "lane options warp=9",
         "hang timeout 9 s",
+        "fatal sample 7",
     )
     for setting in told:
         assert setting in out

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import shadow
+from harness.cli import invoke
 
 pytest_plugins = ["pytester"]
 
@@ -141,6 +143,50 @@ def test_junitxml_of_pytest_has_the_exercised_counts(pytester, suite, capfd):
     assert counts == {"TOY-1[fake:0.5.23]": {"exercised": "1"}, "TOY-2[fake:0.5.23-toy]": {"exercised": "0"}}
 
 
+def test_failures_are_what_is_violated_and_errors_what_is_inconclusive(pytester, suite, capfd):
+    from junitparser import JUnitXml
+
+    hurt = ("--plant", "careless", "--fault", "e0:flush_cache#1:before:drop", "--rule", "TOY-2")
+    for more, expected in ((OFF, (0, 1, 0)), ((*OFF, "--allow-inconclusive", "TOY-2"), (0, 0, 1)), (hurt, (1, 0, 0))):
+        code, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *more, "--scenario=toy/refits", "--junitxml=j.xml")
+        (found,) = JUnitXml.fromfile("j.xml")
+        assert (found.failures, found.errors, found.skipped) == expected, out
+        assert code == (expected != (0, 0, 1))
+
+
+HANGS = ("--sut", "tests.harness.test_watchdog:Sleeps", *OFF)
+
+
+@pytest.mark.parametrize("more", [OFF, ("--exploration", "full"), HANGS])
+def test_the_report_is_the_one_of_a_run(pytester, suite, capfd, monkeypatch, more):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    options = [*TOYS, "--hang-timeout", "77", *more]
+    code, _, out = outcome(pytester, capfd, "toysuite", *options, "--refit-report", "p.json", "--refit-summary", "p.md")
+    assert code == (more != ("--exploration", "full"))
+    assert "\np.json\n" not in out
+    assert f"{pytester.path / 'p.json'}\n" in out
+    ran = invoke(["run", *options, "-n", "1", "--report", "r.json", "--summary", "r.md"])
+    one, other = (json.loads(Path(name).read_text()) for name in ("p.json", "r.json"))
+    assert one["exit_code"] == other["exit_code"] == ran
+    for name in set(one) - {"started", "seconds", "units"}:
+        assert one[name] == other[name], name
+    one, other = (re.sub(r"\| \d+ \|$", "", Path(name).read_text(), flags=re.MULTILINE) for name in ("p.md", "r.md"))
+    assert one == other
+
+
+def test_a_report_has_what_was_chosen_and_none_is_written_where_nothing_ran(pytester, suite, capfd):
+    outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--refit-report=r.json", "-k", "TOY-1")
+    assert [r["rule"] for r in json.loads(Path("r.json").read_text())["results"]] == ["TOY-1"]
+    outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--refit-report=none.json", "--collect-only")
+    assert not Path("none.json").exists()
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_runs(pytester, suite, capfd):
+    recorded = run(pytester, "toysuite", *TOYS, *OFF, "--refit-report", "no/r.json")
+    assert recorded.ret == 4
+    assert "ERROR: no/r.json: no such folder" in "".join(capfd.readouterr()).replace(f"{pytester.path}/", "")
+
+
 def test_a_policy_that_the_client_does_not_declare_is_a_warning(pytester, suite, capfd):
     _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--policy", "terminal")
     remark = "policy terminal is judged, as --policy says; toy declares resume (Caps.policy)"
@@ -240,14 +286,22 @@ def test_the_conformance_suites_run_from_any_folder_and_items_of_a_group_on_one_
         "no:benchmark",
     ]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500
+        [*command, "-p", "no:cacheprovider", "--refit-report", "r.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
     )
     assert "engine fake:0.5.21 in process, tp 1" in done.stdout
     assert "policy quarantine" in done.stdout
     ran = {rule: worker for worker, rule in re.findall(r"\[(gw\d)\].*::(\S+)\[", done.stdout)}
     assert set(ran) == set(rules), done.stdout + done.stderr
     assert len({ran["PAUSE-1"], ran["PAUSE-2"], ran["LOCK-2"]}) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert {r["rule"]: r["status"] for r in found["results"]} == dict.fromkeys(rules, "held")
+    assert found["exit_code"] == 0
 
 
 def test_a_client_that_hangs_is_interrupted_and_its_line_is_told(pytester, suite, capfd):

@@ -12,9 +12,10 @@ from harness.errors import UsageError
 from harness.judgement import Judgement
 from harness.lanes.info import info_of
 from harness.lanes.loader import load_lane
-from harness.report.text import failure
+from harness.report.text import failure, header
 from harness.rules import held, violated
 from harness.scenario import Scenario
+from harness.settings import Settings
 from harness.suites import Book, Suite
 from tests.conformance.tape import Tape
 from tests.harness.test_runner import settle
@@ -55,6 +56,9 @@ def test_a_scaled_clock_says_what_a_second_is():
     info = info_of(lane)
     lane.close()
     assert info.clock_told == "scaled, 1 s of yours counts as 5 s (--lane-option time_scale=0.2)"
+    assert "exploration off (--exploration sample makes" in header(Settings(exploration="off"), info)
+    assert header(Settings(exploration="off"), info_of(ToyLane())).endswith("exploration off")
+    assert header(Settings(sut_options={"size": "1"}), info).endswith("sut options size=1")
     assert info_of(ToyLane()).clock_told == "virtual"
     ((result, *_), _) = settle([], exploration="off", rules=("TOY-1",))
     slow = violated(allowed=["an end within 20 s"], actual="after 51.2 s", where="e0")

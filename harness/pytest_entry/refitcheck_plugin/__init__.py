@@ -25,6 +25,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--tp", {"default": None, "help": "tensor parallel size of each engine; 0 is the lane's default"}),
     ("--seed", {"default": None, "help": "seed of everything random"}),
     ("--rule", {"action": "append", "default": None, "help": "only this rule or family; may be repeated"}),
+    ("--scenario", {"action": "append", "default": None, "help": "only this scenario; may be repeated"}),
     ("--side", {"default": None, "help": "scenarios of which side: engine, refit or both"}),
     ("--exploration", {"default": None, "help": "fault exploration: off, sample or full"}),
     ("--fatal-sample", {"default": None, "help": "keep only N scenarios that kill an engine"}),
@@ -34,13 +35,19 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--death", {"default": None, "help": "an engine's death to a client in its process: raise, or process (SIGKILL)"}),
     ("--lane-option", {"action": "append", "default": None, "help": "an option of the lane, as time_scale=0.02"}),
     ("--sut-option", {"action": "append", "default": None, "help": "an option of the system under test"}),
+    (
+        "--allow-inconclusive",
+        {"action": "append", "default": None, "help": "rule or family that may stay inconclusive; may be repeated"},
+    ),
+    ("--refit-report", {"default": None, "metavar": "FILE", "help": "write results.json here, as refitcheck run does"}),
+    ("--refit-summary", {"default": None, "metavar": "FILE", "help": "write a Markdown summary here"}),
 )
 _SESSION = pytest.StashKey["Session"]()
 _SUITES = pytest.StashKey[dict[Path, str]]()
 
 
-_FIRED = pytest.StashKey[set[str]]()
-_FIRED_THERE = "refitcheck_fired"
+_SAID = pytest.StashKey[list[str]]()
+_DONE_THERE = "refitcheck_done"
 _LOADGROUP = "refitcheck_loadgroup"
 _PACKAGES = ("fakes", "harness", "conformance", "real_runs")
 _HERE = Path(__file__).resolve()
@@ -109,35 +116,32 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of xdist ended: which faults met a call there."""
-    fired = node.config.stash.setdefault(_FIRED, set())
-    fired.update((getattr(node, "workeroutput", None) or {}).get(_FIRED_THERE, ()))
+    """A worker of xdist ended: what it ran."""
+    ours = node.config.stash.get(_SESSION, None)
+    if ours is not None:
+        ours.take((getattr(node, "workeroutput", None) or {}).get(_DONE_THERE))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A fault that met no call anywhere is no pass."""
+    """Write what was asked for. A fault that met no call anywhere is no pass, nor is a file that cannot be written."""
     config, ours = session.config, session.config.stash.get(_SESSION, None)
-    if ours is None:
+    if ours is None or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
-        config.workeroutput[_FIRED_THERE] = sorted(ours.fired())
-    elif session.exitstatus == 0 and _unmet(config):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        config.workeroutput[_DONE_THERE] = ours.done()
+        return
+    unmet = ours.unmet()
+    said, unwritten = ours.write()
+    config.stash[_SAID] = [f"? {line}" for line in (unmet, *unwritten) if line] + said
+    if session.exitstatus == 0 and (unmet or unwritten):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if unmet else pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """What `pytest_sessionfinish` failed for."""
-    unmet = _unmet(config)
-    if unmet:
-        terminalreporter.write_line(f"? {unmet}", yellow=True)
-
-
-def _unmet(config: pytest.Config) -> str:
-    ours = config.stash.get(_SESSION, None)
-    if ours is None or config.option.collectonly:
-        return ""
-    return ours.unmet(config.stash.get(_FIRED, set()))
+    """What `pytest_sessionfinish` failed for, and the files that it wrote."""
+    for line in config.stash.get(_SAID, ()):
+        terminalreporter.write_line(line, yellow=line.startswith("?"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -155,7 +159,8 @@ def _session(config: pytest.Config) -> Session:
         from harness.pytest_items import Session
 
         try:
-            session = Session({option: config.getoption(_dest(option)) for option, _ in _OPTIONS})
+            given = {option: config.getoption(_dest(option)) for option, _ in _OPTIONS}
+            session = Session(given, writes=not hasattr(config, "workerinput"))
         except RefitcheckError as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[_SESSION] = session
