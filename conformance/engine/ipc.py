@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.engine.steps import ask, know, push
+from conformance.engine.steps import VALIDATED, ask, know, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -20,13 +20,7 @@ def _exports(kit: Any, bench: Bench, weights: Named) -> Sequence[Any]:
     return [kit.export(rank, list(weights.items()), (("e0", rank),)) for rank in range(bench.tp)]
 
 
-@scenarios.add(
-    "IPC-51",
-    "ERR-51",
-    relation="not yet: the real lane has no producer that can be ended",
-    lanes=["fake", "http"],
-    fatal=True,
-)
+@scenarios.add("IPC-51", "ERR-51", relation=VALIDATED, lanes=["fake", "http", "sglang-cpu"], fatal=True)
 def a_producer_that_is_gone(bench: Bench) -> None:
     """Exported, then the trainer's processes end, then sent."""
     e = bench.e0
