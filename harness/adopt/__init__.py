@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.errors import UsageError
+from harness.whole_files import write_whole
 
 TEMPLATE = Path(__file__).parent / "template"
 FILES = {"my_trainer.txt": "my_trainer.py", "README.txt": "README.md", "refitcheck.yml.txt": "refitcheck.yml"}
@@ -28,16 +30,24 @@ def adopt(folder: Annotated[str, typer.Argument(help="Where to write the templat
 
 
 def write_template(folder: Path) -> list[Path]:
-    """The files. UsageError for a file that is there already, before anything is written, and for a folder that cannot
-    be written."""
+    """The files, all of them or none. UsageError for a file that is there already, before anything is written, and for
+    a folder that cannot be written."""
     targets = {TEMPLATE / name: folder / target for name, target in FILES.items()}
+    written: list[Path] = []
+    made = not folder.exists()
     try:
         for target in targets.values():
             if target.exists():  # raises for a name that is too long
                 raise UsageError(f"{target} is there already: adopt writes into a folder without it")
         folder.mkdir(parents=True, exist_ok=True)
         for source, target in targets.items():
-            target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+            write_whole(target, source.read_bytes())
+            written.append(target)
     except OSError as error:
+        with suppress(OSError):
+            for target in written:
+                target.unlink()
+            if made:
+                folder.rmdir()
         raise UsageError(f"{folder}: {error.strerror or error}") from error
     return list(targets.values())

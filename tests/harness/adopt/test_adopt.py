@@ -1,5 +1,6 @@
 """The template: what it writes runs, says what the guide says, and overwrites nothing."""
 
+import errno
 import importlib.util
 import shlex
 import sys
@@ -12,6 +13,7 @@ from harness.errors import UsageError
 from harness.runner import Runner
 from harness.settings import Settings
 from harness.units import Unit
+from harness.whole_files import write_whole
 
 SCENARIO = "refit/envelope/two-refits"
 
@@ -94,3 +96,26 @@ def test_the_next_command_is_quoted(tmp_path, capsys):
     assert cli.invoke(("adopt", folder)) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert shlex.split(last)[:4] == ["now:", "cd", folder, "&&"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(tmp_path, monkeypatch, there):
+    written = []
+
+    def full(path, data):
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(path)
+        write_whole(path, data)
+
+    folder = tmp_path / "new"
+    if there:
+        folder.mkdir()
+        (folder / "mine.py").touch()
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match=r"new: No space left on device$"):
+        patch.setattr("harness.adopt.write_whole", full)
+        write_template(folder)
+    assert written
+    assert [path.name for path in tmp_path.rglob("*.*")] == (["mine.py"] if there else [])
+    assert folder.exists() == there
+    assert len(write_template(folder)) == 3
