@@ -34,8 +34,9 @@ def write_template(folder: Path) -> list[Path]:
     a folder that cannot be written."""
     targets = {TEMPLATE / name: folder / target for name, target in FILES.items()}
     written: list[Path] = []
-    made = not folder.exists()
+    made = False
     try:
+        made = not folder.exists()
         for target in targets.values():
             if target.exists():  # raises for a name that is too long
                 raise UsageError(f"{target} is there already: adopt writes into a folder without it")

@@ -112,9 +112,10 @@ def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(tmp_path, mon
     if there:
         folder.mkdir()
         (folder / "mine.py").touch()
-    with monkeypatch.context() as patch, pytest.raises(UsageError, match=r"new: No space left on device$"):
-        patch.setattr("harness.adopt.write_whole", full)
+    monkeypatch.setattr("harness.adopt.write_whole", full)
+    with pytest.raises(UsageError, match=r"new: No space left on device$"):
         write_template(folder)
+    monkeypatch.setattr("harness.adopt.write_whole", write_whole)
     assert written
     assert [path.name for path in tmp_path.rglob("*.*")] == (["mine.py"] if there else [])
     assert folder.exists() == there
