@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from harness.errors import RefitcheckError
+from harness.settings import DEFAULT_VERSION
 from real_runs import env as environments
 from real_runs.server import ServerError
 
@@ -190,6 +191,17 @@ def records(
             f"{record.date}  {record.lane} {record.engine} tp {record.tp}  "
             f"held {held}  unsupported {len(record.unsupported)}  {record.seconds:.0f} s  {same}"
         )
+
+
+@real_app.command("kits")
+def run_kits(version: Version = DEFAULT_VERSION) -> None:
+    """Run SGLang's own test kits, unmodified and in its environment, against the fake HTTP server of that version."""
+    from real_runs.upstream import kits
+
+    with _one_line():
+        ran = kits.run(version)
+    typer.echo(kits.table(ran))
+    raise typer.Exit(0 if all(one.passed for one in ran) else 1)
 
 
 @real_app.command("speed")

@@ -1,0 +1,1 @@
+"""SGLang's own test kits, run unmodified against the fake HTTP server."""
