@@ -31,9 +31,9 @@ DEFECTS: dict[str, str] = {
     **_all("D66", EQUAL, "a round of the aligner gives something out or ends it; a property with a time limit says so"),
     **_all("D71 D74 D75 D76 D79", PACKAGING, "schemas, scripts and environments"),
     **_all("D81 D82 D83 D84 D85 D86 D87 D88 D89 D90 D91 D92 D93 D94 D95", NO_PART, "a monitor and recovery", 6),
-    **_all("D96 D97 D98 D99 D100 D101 D103 D104 D105 D106", NO_PART, "quantised refits", 4),
+    **_all("D96 D98 D99 D100 D101 D103 D104 D105 D106", NO_PART, "quantised refits", 4),
     **_all("D102", PACKAGING, "imports between stacked branches"),
-    **_all("D110 D111 D112 D115 D116 D117 D119 D120", PACKAGING, "evidence, recipes and patches"),
+    **_all("D115 D117", PACKAGING, "schemas and launch arguments"),
     **_all("D113 D114", NO_PART, "rollout environments", 6),
     **_all("D118", GPU, "kernel layouts of MoE weights"),
 }

@@ -18,7 +18,8 @@ Source = Annotated[Path, typer.Argument(help="A bundle: its .tar.xz, or a folder
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def one_line() -> Iterator[None]:
+    """What goes wrong as one line and an exit code."""
     try:
         yield
     except OSError as error:
@@ -40,7 +41,7 @@ def make(
     from real_runs.evidence.files import BadBundle, bundle_id, write_archive
     from real_runs.evidence.manifest import make_bundle
 
-    with _one_line():
+    with one_line():
         files = make_bundle(run)
         wrong = problems(files)
         if wrong:
@@ -57,7 +58,7 @@ def verify(
     from real_runs.evidence.checking import problems
     from real_runs.evidence.files import SUMS, bundle_id, read_files
 
-    with _one_line():
+    with one_line():
         files = read_files(source)
         wrong = problems(files)
         found = bundle_id(files) if SUMS in files else ""
@@ -76,7 +77,7 @@ def show(source: Source) -> None:
     from real_runs.evidence.files import read_files
     from real_runs.evidence.manifest import RESULTS, loaded, read_manifest
 
-    with _one_line():
+    with one_line():
         files = read_files(source)
         head, results = read_manifest(files), loaded(files, RESULTS)
     gpus = ", ".join(f"{gpu.get('name')} (driver {gpu.get('driver')})" for gpu in head.gpus) or "no GPU"
@@ -101,7 +102,7 @@ def rejudge(source: Source) -> None:
     from real_runs.evidence.files import BadBundle, read_files
     from real_runs.evidence.rejudging import rejudge as again
 
-    with _one_line():
+    with one_line():
         files = read_files(source)
         wrong = problems(files)
         if wrong:
@@ -123,7 +124,7 @@ def compare(source: Source) -> None:
     from real_runs.evidence.comparing import compare as beside
     from real_runs.evidence.files import read_files
 
-    with _one_line():
+    with one_line():
         found = beside(read_files(source))
     typer.echo(f"{len(found.same)} rules have the verdict that they have on the fake")
     for rule, why in found.different.items():

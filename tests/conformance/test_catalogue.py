@@ -13,6 +13,9 @@ from conformance.plants import catalogue as plants
 from harness.explore.rules import INVARIANTS
 from harness.mutate.edits import Edits
 from harness.mutate.program import Program
+from real_runs.evidence.training import mutants as evidence_mutants
+from real_runs.evidence.training import plants as evidence_plants
+from real_runs.evidence.training.checks import CHECKS
 
 MUTANTS = mutants()
 THIRTEEN = [
@@ -47,6 +50,8 @@ def origins() -> list[str]:
 
 def test_every_defect_has_a_mutant_or_a_reason_and_no_reason_is_stale():
     made = defects(origins())
+    of_evidence = (*evidence_mutants.mutants(), *evidence_plants.catalogue(), *CHECKS)
+    made |= defects([" ".join(getattr(one, "citations", ())) or one.origin for one in of_evidence])
     every = {f"D{n:02d}" for n in range(1, 121)}
     assert every - made - set(absent.DEFECTS) == set()
     assert made & set(absent.DEFECTS) == set(), "has a mutant now: take it off the list"

@@ -1,0 +1,1 @@
+"""Runs on one machine, on a Ray cluster and under Slurm: recipes as data, launchers rendered from them."""
