@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from conformance.engine.steps import BUCKET, NOT_RUN, VALIDATED, ask, begin, end, push
+from conformance.engine.steps import BUCKET, VALIDATED, VALIDATED_ON_12, ask, begin, end, push
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -36,7 +36,7 @@ def not_base64(bench: Bench) -> None:
     ask(bench, e, "base64")
 
 
-@scenarios.add("ERR-54", "ERR-51", relation=NOT_RUN, versions="<0.5.17,!=miles", fatal=True)
+@scenarios.add("ERR-54", "ERR-51", relation=VALIDATED_ON_12, versions="<0.5.17,!=miles", fatal=True)
 def not_base64_kills(bench: Bench) -> None:
     """Decoded in the scheduler before 0.5.17."""
     _fatal(bench, "not-base64", ["***"])
@@ -98,7 +98,7 @@ def a_request_that_needs_a_tokenizer(bench: Bench) -> None:
     _without_a_tokenizer(bench)
 
 
-@scenarios.add("ERR-62", "ERR-51", relation=NOT_RUN, versions="<0.5.17,!=miles", fatal=True)
+@scenarios.add("ERR-62", "ERR-51", relation=VALIDATED_ON_12, versions="<0.5.17,!=miles", fatal=True)
 def a_request_that_needs_a_tokenizer_kills(bench: Bench) -> None:
     """The same before 0.5.17."""
     _without_a_tokenizer(bench)
