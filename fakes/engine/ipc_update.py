@@ -90,6 +90,9 @@ class IpcUpdate:
             return Raised(error.type, error.message)
         except Crash as error:
             return error.raised
+        except Exception as error:  # a name that is no text, say: the worker answers for whatever is raised
+            self._u.wholeness.break_()
+            return Raised(type(error).__name__, str(error))
         self._u._fact(rank, names, rank, "ipc", "")
         return None
 
