@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.engine.pause import pause, resume
-from conformance.engine.steps import NOT_RUN, VALIDATED, ask, begin, bucket, end, know, load, running
+from conformance.engine.steps import VALIDATED, VALIDATED_ON_21, ask, begin, bucket, end, know, load, running
 from harness.bench import Bench
 from harness.scenario import ScenarioList
 
@@ -97,7 +97,7 @@ def a_flushing_update_on_frozen_requests(bench: Bench) -> None:
     _flushing_update_in_place(bench)
 
 
-@scenarios.add("CACHE-60", "ERR-51", relation=NOT_RUN, versions="<0.5.22 || miles", fatal=True)
+@scenarios.add("CACHE-60", "ERR-51", relation=VALIDATED_ON_21, versions="<0.5.22 || miles", fatal=True)
 def a_flushing_update_on_frozen_requests_kills(bench: Bench) -> None:
     """Fatal up to 0.5.21."""
     _flushing_update_in_place(bench)

@@ -15,6 +15,7 @@ NOT_RUN = "not yet: the real lane has not run it"
 VALIDATED = "validated: 0.5.23 2026-11-30"
 VALIDATED_ON_12 = "validated: 0.5.12.post1 2026-11-30"
 VALIDATED_ON_20 = "validated: 0.5.20 2026-11-30"
+VALIDATED_ON_21 = "validated: 0.5.21 2026-11-30"
 BUCKET = "update_weights_from_tensor"
 LONG = 400  # tokens: runs long enough to be met by what follows, and fits the tiny model's 512 positions
 # The same on a CPU at tp 2, where a token takes 12 to 15 ms (3 ms at tp 1): the rest would only be waited for.
