@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,17 @@ app = typer.Typer(
 
 _ClickError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 PASS_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def _a_path(text: str) -> Path:
+    if not text:  # an unset variable of a shell; as a Path it would be the working folder
+        raise typer.BadParameter("it is empty; . is the working folder")
+    return Path(text)
+
+
+def named_path(metavar: str, words: str) -> Any:
+    """An option that is a path and has a name."""
+    return typer.Option(parser=_a_path, metavar=metavar, help=words)
 
 
 @app.command()
@@ -63,10 +74,10 @@ def run(
         list[str] | None, typer.Option(help="An option of the system under test, as checkout=FOLDER.")
     ] = None,
     workers: Annotated[str, typer.Option("-n", "--workers", help="Worker processes, or auto.")] = "auto",
-    junitxml: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write results.json here.")] = None,
-    summary: Annotated[Path | None, typer.Option(help="Write a Markdown summary here.")] = None,
-    histories: Annotated[Path | None, typer.Option(help="Write every history into this folder.")] = None,
+    junitxml: Annotated[Path | None, named_path("FILE", "Write JUnit XML here.")] = None,
+    report: Annotated[Path | None, named_path("FILE", "Write results.json here.")] = None,
+    summary: Annotated[Path | None, named_path("FILE", "Write a Markdown summary here.")] = None,
+    histories: Annotated[Path | None, named_path("FOLDER", "Write every history into this folder.")] = None,
 ) -> int:
     """Run the conformance suites and judge every rule."""
     from harness import run as running
@@ -155,7 +166,9 @@ def serve(ctx: typer.Context) -> int:
 
 @app.command()
 def model(
-    folder: Annotated[Path, typer.Argument(help="Where to write config.json and model.safetensors.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=_a_path, metavar="FOLDER", help="Where to write config.json and model.safetensors.")
+    ],
     shape: Annotated[str, typer.Option(help="llama, qwen2 or qwen3.")] = "llama",
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
 ) -> int:

@@ -146,3 +146,13 @@ def children(process, several):
         except subprocess.TimeoutExpired:
             continue
     raise AssertionError(process.communicate())
+
+
+@pytest.mark.parametrize("option", ["--report", "--junitxml", "--summary", "--histories"])
+def test_a_path_without_a_name_is_not_the_working_folder(cli, tmp_path, monkeypatch, option):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    for arguments in ((*RUN, option, ""), ("model", "")):
+        code, out, err = cli(*arguments)
+        assert (code, out) == (4, "")
+        assert err.endswith("it is empty; . is the working folder\n")
+    assert list(tmp_path.iterdir()) == []

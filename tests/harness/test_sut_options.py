@@ -90,3 +90,9 @@ def test_a_client_in_a_worker_is_asked_there():
 def test_known_names_are_told_in_order():
     with pytest.raises(UsageError, match=r"it has a, b$"):
         refuse_unknown(["c"], {"b", "a"}, "x")
+
+
+def test_a_checkout_behind_links_that_lead_to_each_other_is_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UsageError, match=f"^--sut-option checkout={tmp_path}/loop: "):
+        check_options({"slime": {"checkout": f"{tmp_path}/loop"}}, 60.0)
