@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from fakes.outcome import Outcome
-from real_runs.cleaning import SETTLE_S
 from real_runs.client import decode
 from real_runs.fuzz.draft import GO_ON_S
 from real_runs.recipes import fill
@@ -24,7 +23,7 @@ from real_runs.replaying import FakePort, streamed
 from real_runs.sequence import Step
 from real_runs.server import free_port
 
-PATIENCE_S = 3.0
+PATIENCE_S = 10.0
 """How long generations get to go on."""
 POLL_S = 0.002
 
@@ -48,10 +47,11 @@ def with_port(step: Step, port: Callable[[], int]) -> Step:
 class Stream:
     """One call in a thread, read line by line. `events` counts what has come of an event stream."""
 
-    def __init__(self, address: tuple[str, int], step: Step, body: bytes, timeout_s: float) -> None:
+    def __init__(self, address: tuple[str, int], step: Step, body: bytes, settle: Callable[[], None]) -> None:
         self.events = 0
+        self._settle = settle
         self._outcome: Outcome | None = None
-        self._connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+        self._connection = http.client.HTTPConnection(*address, timeout=step.timeout_s)
         self._thread = threading.Thread(target=self._work, args=(step, body), daemon=True)
         self._thread.start()
 
@@ -63,7 +63,7 @@ class Stream:
     def result(self, timeout_s: float) -> Outcome:
         """The outcome, at most `timeout_s` seconds from now."""
         self._thread.join(timeout_s)
-        time.sleep(SETTLE_S)
+        self._settle()
         return self._outcome or Outcome(ending="timeout", error=f"not done after {timeout_s} s", elapsed_s=timeout_s)
 
     def _work(self, step: Step, body: bytes) -> None:
@@ -100,15 +100,28 @@ class LivePort(RealPort):
         super().__init__(server, model)
         self._live: list[Stream] = []
 
+    def request(self, step: Step) -> Outcome:
+        """One call."""
+        outcome: Outcome = self._prepared(step)()
+        if step.op == "generate":
+            self._settle()
+        return outcome
+
     def start(self, step: Step) -> Any:
         """A generation that streams; other calls as they are."""
         if step.op != "generate" or not isinstance(step.body, dict) or not step.body.get("stream"):
             return super().start(step)
         body = msgspec.json.encode(fill(step.body, self._model, self.payloads.one, self._model.folder))
         client = self._server.client
-        stream = Stream((client.host, client.port), step, body, step.timeout_s)
+        stream = Stream((client.host, client.port), step, body, self._settle)
         self._live.append(stream)
         return stream
+
+    def _settle(self) -> None:
+        """Let the scheduler put a finished request away, which it does a moment after the client has the answer. Two
+        questions to it, one after the other, take it at least once around its loop."""
+        for _ in range(2):
+            self._server.client.request("GET", "server_info", timeout_s=5.0)
 
     def _prepared(self, step: Step) -> Any:
         return super()._prepared(with_port(step, free_port))

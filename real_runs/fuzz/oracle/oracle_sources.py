@@ -20,7 +20,7 @@ NORM = "model.norm.weight"
 class Request:
     """A request or reply struct of a detached run: its keyword arguments as attributes, and what is left out."""
 
-    load_format = skip_tensor_list = weight_version = None
+    load_format = skip_tensor_list = weight_version = disable_draft_model = None
     torch_empty_cache = allow_quant_error = recapture_cuda_graph = False
     selector = "all"
 
