@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ class Performer:
         self.config = config
         self._make_sockets = sockets
         self._sockets: Sockets | None = None
+        self._making = threading.Lock()
         self._readers: dict[int, Reader] = {}
         self.name = name
         self.resolver = resolver
@@ -68,11 +70,12 @@ class Performer:
 
     def sockets(self) -> Sockets:
         """The answering sides of this engine. ImportError where they need a package that is not there."""
-        if self._sockets is None:
-            if self._make_sockets is None:
-                raise ImportError("this front has no sockets for a checkpoint engine")
-            self._sockets = self._make_sockets()
-        return self._sockets
+        with self._making:  # the ranks' first turns come at once, in threads of their own
+            if self._sockets is None:
+                if self._make_sockets is None:
+                    raise ImportError("this front has no sockets for a checkpoint engine")
+                self._sockets = self._make_sockets()
+            return self._sockets
 
     def done(self, effect: OpenPayload | ReadDisk) -> Done:
         """The result of one effect, value or exception."""
