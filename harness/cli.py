@@ -5,6 +5,7 @@ Exit codes: 0 held, 1 violated, 2 inconclusive, 3 harness error, 4 usage.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 _ClickError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 PASS_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -237,6 +239,8 @@ def _invoked(argv: Sequence[str] | None) -> int:
 def _broken(error: BaseException) -> int:
     if os.environ.get("REFITCHECK_TRACEBACK") or isinstance(error, SystemExit):
         raise error
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:  # of a command that writes where it was told to
+        return _told(f"{error.filename or 'what it writes'}: {error.strerror}", 4)
     return _told(f"harness error: {told(error)} (REFITCHECK_TRACEBACK=1 shows where)", 3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -156,3 +157,18 @@ def test_a_path_without_a_name_is_not_the_working_folder(cli, tmp_path, monkeypa
         assert (code, out) == (4, "")
         assert err.endswith("it is empty; . is the working folder\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "what it writes: No space left on device"),
+        (OSError(errno.EROFS, "Read-only file system", "mx/matrix.json"), "mx/matrix.json: Read-only file system"),
+    ],
+)
+def test_a_command_that_finds_no_room_is_one_line(cli, monkeypatch, error, told):  # noqa: F811
+    def full():
+        raise error
+
+    monkeypatch.setattr("harness.doctor.diagnose", full)
+    assert cli("doctor") == (4, "", f"refitcheck: {told}\n")
