@@ -18,6 +18,15 @@ LOG_LEVELS = ("critical", "error", "warning", "info", "debug", "trace")
 _AT_LEAST_ONE = ("tp_size", "dp_size", "max_total_tokens", "max_running_requests")
 
 
+_ABSENT: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("pp_size", "nnodes", "attn_cp_size", "moe_dp_size", "tokenizer_worker_num"), (1,)),
+    **dict.fromkeys(("enable_lora", "enable_dp_attention", "is_embedding"), (False,)),
+    **dict.fromkeys(("lora_paths", "speculative_algorithm"), (None, [])),
+    "disaggregation_mode": ("null",),
+    "load_format": ("auto", "safetensors"),
+}
+"""Options that make another engine of SGLang's and none of the fake's, with the values that do not."""
+
 _SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -56,6 +65,12 @@ def check(args: LaunchArgs) -> None:
         _descriptor("--ready-fd", args.ready_fd, os.O_WRONLY)
     if args.parent_fd is not None:
         _descriptor("--parent-fd", args.parent_fd, os.O_RDONLY)
+
+
+def without_effect(given: Mapping[str, Any]) -> list[str]:
+    """Options that a trainer would see the effect of on SGLang and does not see here, as they were given."""
+    lost = [name for name, harmless in _ABSENT.items() if name in given and given[name] not in harmless]
+    return [_flag(name) + ("" if given[name] is True else f" {given[name]}") for name in lost]
 
 
 def checkpoint(folder: Path, model_config: dict[str, Any], weights: Mapping[str, Any]) -> None:

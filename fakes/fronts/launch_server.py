@@ -15,7 +15,7 @@ from typing import Any
 
 from fakes.fronts.http import HttpFront, listener, serve
 from fakes.fronts.launch_args import DEFAULT_CORE, LaunchArgs, engine_config, parse
-from fakes.fronts.launch_checks import MAKE_ONE, LaunchError, check, checkpoint, tensor_parallel
+from fakes.fronts.launch_checks import MAKE_ONE, LaunchError, check, checkpoint, tensor_parallel, without_effect
 from fakes.fronts.log import tell
 from fakes.trace import AnyRecord, Header, TraceWriter
 
@@ -159,6 +159,9 @@ def _announce(args: LaunchArgs, port: int) -> None:
     address = f"[{args.host}]" if ":" in args.host else args.host
     said = f"refitcheck: fake SGLang {args.fake_version} on http://{address}:{port}"
     print(said, flush=True)  # noqa: T201  # a command speaks on stdout
+    lost = without_effect(args.given)
+    if lost:
+        tell(f"refitcheck: not modelled, without effect here: {', '.join(lost)}")
     if args.ready_fd is not None:
         os.write(args.ready_fd, json.dumps({"port": port, "pid": os.getpid()}).encode() + b"\n")
         os.close(args.ready_fd)

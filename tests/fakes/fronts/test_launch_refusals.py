@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from fakes.fronts.launch_args import parse
+from fakes.fronts.launch_checks import without_effect
 from fakes.fronts.launch_server import main
 from harness.serving import serve
 
@@ -143,3 +145,16 @@ def test_serve_says_the_same_with_exit_code_4(model, capsys):
     assert serve(["--model-path", str(model), "--no-such-option"]) == 4
     assert serve(["--model-path", str(model), "--time-scale", "nan"]) == 4
     assert capsys.readouterr().err.count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--pp-size", "2", "--nnodes", "2"), ["--pp-size 2", "--nnodes 2"]),
+        (("--enable-lora", "--load-format", "dummy"), ["--enable-lora", "--load-format dummy"]),
+        (("--pp-size", "1", "--load-format", "auto", "--mem-fraction-static", "0.8"), []),
+        (("--speculative-algorithm", "EAGLE"), ["--speculative-algorithm EAGLE"]),
+    ],
+)
+def test_what_would_make_another_engine_is_told(options, told):
+    assert without_effect(parse(["--model-path", "m", *options]).given) == told

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from fakes.engine.profiles import PROFILES
+from fakes.fronts import launch_server
 from fakes.fronts.launch_args import HEALTH_VARIABLE, engine_config, parse
 from fakes.fronts.launch_server import main
 from fakes.fronts.started import StartError
@@ -170,3 +171,13 @@ def test_a_server_that_only_talks_never_imports_torch(model):
         [sys.executable, "-c", code, "--model-path", str(model)], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["set()", "FastAPI"]
+
+
+def test_what_a_server_does_not_model_is_in_its_log(capsys):
+    announce = launch_server._announce
+    announce(parse(["--model-path", "m", "--pp-size", "2"]), 30000)
+    said = capsys.readouterr()
+    assert said.out == "refitcheck: fake SGLang 0.5.23 on http://127.0.0.1:30000\n"
+    assert said.err == "refitcheck: not modelled, without effect here: --pp-size 2\n"
+    announce(parse(["--model-path", "m", *TRAINERS[2:]]), 30000)
+    assert capsys.readouterr().err == ""
