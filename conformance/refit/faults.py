@@ -42,7 +42,7 @@ def success_false_with_200(bench: Bench) -> None:
     fail_then_heal(bench, f"e0:{BUCKET}#1:before:success_false")
 
 
-@scenarios.add("PAUSE-1", "ERR-1", relation=PAIR, lanes=["fake"])
+@scenarios.add("PAUSE-1", "ERR-1", relation=PAIR, lanes=["fake", "http"])
 def one_of_two_is_not_paused(bench: Bench) -> None:
     """The second engine refuses to pause; the first one is paused."""
     fail_then_heal(bench, "e1:pause_generation#1:before:status500", engines=2)

@@ -25,6 +25,8 @@ CALLS = 100
 """Of the driver, shown with a cell."""
 SESSIONS = ">=0.5.21 || miles"
 BUCKETS = ("update_weights_from_tensor", "update_weights_from_distributed")
+ALONE = ("update_weights_from_disk", "update_weights_from_ipc")
+"""Updates that need no session."""
 CONTENT = ("VERIF-1", "CACHE-4", "RANK-1", "PART-1", "NAME-2")
 """Rules whose violation means that an engine does not hold what a refit that reported success has sent."""
 
@@ -36,7 +38,8 @@ class Cell:
     `why` is one line (what the driver raised, what it waits in, what it lacks), `paused` the engines that it left
     paused, `missing` calls that this SGLang asks for and the driver never makes, `unknown` routes that it called and
     this SGLang does not have, `rules` a status by rule, `history` the file that shows it, `replay` the command,
-    `expected` what that is beside the last time, `calls` the driver's calls and how they ended.
+    `expected` what that is beside the last time, `calls` the driver's calls and how they ended,
+    `undeclared` calls inside the driver that its own interface does not have.
     """
 
     sut: str
@@ -51,6 +54,7 @@ class Cell:
     replay: str = ""
     expected: str = ""
     calls: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
 
     @property
     def violated(self) -> list[str]:
@@ -82,24 +86,26 @@ def cell_of(sut: str, version: str, report: UnitReport, history: History | None,
         unknown=_unknown(history),
         rules=rules,
         replay=replay,
+        undeclared=tuple(sorted({str(note.get("call")) for note in history.trainer("undeclared")})),
         calls=tuple(str(call) for call in history.calls(origin="sut"))[:CALLS],
     )
 
 
 def _outcome(findings: Mapping[str, Finding], hung: str, history: History) -> tuple[Outcome, str]:
-    if hung:
-        return "hangs", f"it waits in {hung}"
     deaths = history.facts("die", source="core")
     if deaths:
         return "dies", str(deaths[0].get("message", "")) or str(deaths[0].get("type", ""))
     failed = next((refit for refit in history.refits() if not refit.ok), None)
-    if failed is not None:
-        return "refused", f"{failed.error_type}: {failed.error}"
+    if failed is not None and failed.error_type != "Hung":
+        later = f"; the next refit waits in {hung}" if hung else ""
+        return "refused", f"{failed.error_type}: {failed.error}{later}"
+    if hung:
+        return "hangs", f"it waits in {hung}"
     for rule in CONTENT:
         verdict = findings[rule].verdict if rule in findings else None
         if verdict is not None and verdict.status == "violated":
             return "stale", f"{rule}: {verdict.actual}"
-    if not history.calls(BUCKETS, origin="sut") and not history.calls("update_weights_from_disk", origin="sut"):
+    if not history.calls((*BUCKETS, *ALONE), origin="sut"):
         return "stale", "it reports success, and no update call went to the engine"
     return "works", ""
 
@@ -118,6 +124,8 @@ def _missing(version: str, history: History) -> tuple[str, ...]:
     if not version_matches(version, SESSIONS):
         return ()
     made = {call.op for call in history.calls(origin="sut")}
+    if made & set(ALONE) and not made & set(BUCKETS):
+        return ()
     return tuple(op for op in ("begin_weight_update", "end_weight_update") if op not in made)
 
 

@@ -71,6 +71,7 @@ def facts(cell: Cell) -> list[str]:
     if cell.missing and cell.outcome != "works":
         out.append(f"it never calls {' and '.join(cell.missing)}, which SGLang {cell.version} asks for around buckets")
     out += [f"it calls /{route}, which SGLang {cell.version} does not have" for route in cell.unknown]
+    out += [f"it calls {call}, which that interface of its own does not declare" for call in cell.undeclared]
     out += [f"{', '.join(cell.paused)} stays paused"] if cell.paused else []
     if cell.violated:
         out.append(f"rules broken without any fault: {', '.join(cell.violated)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,8 +77,6 @@ def cells(
 
     UsageError for what the caller can mend, as a driver of urls on a lane without; never raises for what a driver does.
     """
-    import dataclasses
-
     for sut in suts:
         for version in versions:
             options = dict(options_of(sut)) if options_of else {}
@@ -97,20 +96,23 @@ def _cell(
     settings: Settings, sut: str, version: str, histories: Path | None, runner_of: Callable[[Settings], Runner]
 ) -> Cell:
     runner = runner_of(settings)
+    scenario = scenario_of(sut)
+    if sut in FRAMEWORKS and FRAMEWORKS[sut].engines:
+        given = runner.book.scenarios[scenario]
+        wanted = {**given.options, **FRAMEWORKS[sut].engines}
+        runner.book.scenarios[scenario] = dataclasses.replace(given, options=wanted)
     kept: list[History] = []
     try:
         runner.on_history = lambda unit, faults, history: kept.append(history)
-        report = runner.execute(Unit(scenario_of(sut), version, runner.tp, settings.suts[0]))
+        report = runner.execute(Unit(scenario, version, runner.tp, settings.suts[0]))
     finally:
         runner.close()
-    replay = settings.replay(tp=runner.tp, kind=runner.info.kind, scenarios=(scenario_of(sut),))
+    replay = settings.replay(tp=runner.tp, kind=runner.info.kind, scenarios=(scenario,))
     cell = cell_of(sut, version, report, kept[0] if kept else None, replay)
     return _with_history(cell, kept, histories)
 
 
 def _with_history(cell: Cell, kept: list[History], histories: Path | None) -> Cell:
-    import dataclasses
-
     if histories is None or not kept:
         return cell
     histories.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.sut.adapters import wire
+from harness.sut.adapters.drivers.common import undeclared
 from harness.sut.adapters.pacing import pace
 
 STACK_SIGNAL = signal.SIGUSR1
@@ -44,7 +45,7 @@ def serve(channel: socket.socket, driver: Any, given: dict[str, Any]) -> int:
                 reply = {"ok": False, "type": type(error).__name__, "error": _text(error), "where": _raised_in(error)}
             sys.stdout.flush()
             sys.stderr.flush()
-            wire.send_reply(channel, {**reply, "lacking": _lacking()})
+            wire.send_reply(channel, {**reply, "lacking": _lacking(), "undeclared": undeclared()})
             if name == "close":
                 return 0
     return 0

@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class RemoteSut:
         self.framework = framework
         self.options = frozenset({*framework.settings, "checkout"})
         """Names that `--sut-option` may give it."""
+        self._told: set[str] = set()
         self._ranks: list[_Rank] = []
         self._folder: Path | None = None
         self._fleet: Fleet | None = None
@@ -70,6 +71,8 @@ class RemoteSut:
             raise UsageError(f"--sut-option checkout={checkout}: {error}") from error
         except OSError as error:
             raise UsageError(f"--sut-option checkout={checkout}: {error.strerror or error}") from error
+        except RuntimeError as error:  # of pathlib: links that lead to each other, a home that nobody has
+            raise UsageError(f"--sut-option checkout={checkout}: {error}") from error
 
     def setup(self, fleet: Fleet) -> None:
         """Start the trainer. Unsupported where the framework is not installed, HarnessError where it cannot be used."""
@@ -79,8 +82,10 @@ class RemoteSut:
             self._start()
 
     def set_weights(self, state: Mapping[str, Any], version: str) -> None:
-        """The policy's weights, in every rank."""
-        self._state = (dict(state), str(version))
+        """The policy's weights, in every rank; strided where the scenario's trainer exports views."""
+        assert self._fleet is not None
+        views = getattr(self._fleet.trainer, "transposed", False)
+        self._state = ({name: strided(array) if views else array for name, array in state.items()}, str(version))
         if any(rank.busy for rank in self._ranks):
             self._end()  # a job whose ranks wait for each other for ever is started again
             with uncounted():
@@ -152,7 +157,9 @@ class RemoteSut:
         try:
             return self._gathered(limit_s)
         except Hung as hung:
-            raise Hung(_seconds(hung), self._waits_in(), True) from None
+            where = self._waits_in()
+            self._end()  # nobody closes a client that hung
+            raise Hung(_seconds(hung), where, True) from None
 
     def _gathered(self, limit_s: float | None) -> list[Any]:
         values: dict[int, Any] = {}
@@ -168,6 +175,7 @@ class RemoteSut:
                 number, rank = waiting[channel]
                 try:
                     values[number] = rank.answer(self.framework.name)
+                    self._tell(rank.undeclared)
                 except (FrameworkFailed, RankDied) as error:
                     if failed is None:
                         failed, until = error, time.monotonic() + GRACE_S
@@ -176,6 +184,13 @@ class RemoteSut:
         if any(rank.busy for rank in self._ranks):
             raise RankDied(f"no answer after {limit_s:g} s; it waits in {self._waits_in()}")
         return [values[number] for number in sorted(values)]
+
+    def _tell(self, calls: Sequence[str]) -> None:
+        """A call that the framework's own interface does not declare is a record, once."""
+        for call in calls:
+            if call not in self._told and self._fleet is not None:
+                self._told.add(call)
+                self._fleet.record("undeclared", 0, {"call": call})
 
     def _waits_in(self) -> str:
         told = [rank.waits_in() for rank in self._ranks if rank.busy]
@@ -201,7 +216,14 @@ def trainer_ranks(framework: Framework, fleet: Fleet) -> int:
     gpus = sum(endpoint.tp for endpoint in fleet.endpoints)
     if framework.ranks == "tp" and asked > gpus:
         raise Unsupported(f"{framework.name} has no trainer rank without an engine")
-    return max(asked, gpus) if "tensor" in framework.transports else asked
+    return max(asked, gpus) if {"tensor", "ipc"} & framework.transports else asked
+
+
+def strided(array: Any) -> Any:
+    """The same values as a view of transposed memory; as they are, below two dimensions."""
+    import numpy as np
+
+    return np.asfortranarray(array)
 
 
 class _Rank:
@@ -210,6 +232,7 @@ class _Rank:
     def __init__(self, pid: int, channel: socket.socket, log: Path, stack: Path) -> None:
         self.pid, self.channel, self._log, self._stack = pid, channel, log, stack
         self.busy = False
+        self.undeclared: list[str] = []
         self._gone = False
 
     def send(self, command: tuple[Any, ...]) -> None:
@@ -228,6 +251,7 @@ class _Rank:
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() if self._log.exists() else []
             last = f": {lines[-1]}" if lines else ""
             raise RankDied(f"a trainer process of {framework} ended{last}") from None
+        self.undeclared = list(reply.get("undeclared", []))
         if reply.get("lacking"):
             raise HarnessError(f"{framework} asks for {', '.join(reply['lacking'])}, which the sglang shim lacks")
         if reply["ok"]:

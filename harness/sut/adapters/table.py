@@ -23,7 +23,7 @@ class Framework:
     trainer. `bare` are packages of it whose __init__ is not run, since it imports what no refit needs; `stubs` are
     packages that are replaced where they are not installed. `alone`: of its folder nothing but the package is looked
     at. `settings` are the driver's own options with their defaults. `of` is the framework whose checkout it shares,
-    `tp` the only tensor parallel size that it drives (0: any).
+    `tp` the only tensor parallel size that it drives (0: any), `engines` launch options that its engines need.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Framework:
     settings: Mapping[str, str] = field(default_factory=dict)
     of: str = ""
     tp: int = 0
+    engines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def project(self) -> str:
@@ -223,6 +224,17 @@ _TABLE = (
         + _below("unirl", "distributed.weight_sync.full", "rollout.engine", "rollout.engine.sglang_llm", "utils"),
         stubs=(*_COMMON, "peft", "diffusers", "accelerate", "tqdm", "sglang_router"),
         tp=1,
+    ),
+    Framework(
+        name="checkpoint-engine",
+        package="checkpoint_engine",
+        driver="checkpoint_engine",
+        marker="checkpoint_engine/ps.py",
+        install="pip install --no-deps checkpoint-engine==0.4.2 && pip install loguru pyzmq",
+        ranks="tp",
+        transports=frozenset({"ipc"}),
+        stubs=("loguru",),
+        engines={"device": "cuda", "checkpoint_engine": "0.4.2"},
     ),
 )
 

@@ -6,6 +6,7 @@ The first command says what to import. A fork of it is a trainer rank in a fresh
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import signal
@@ -79,6 +80,7 @@ def _fork(channel: socket.socket, fd: int, driver: Any, given: dict[str, Any]) -
     try:
         channel.close()
         os.setsid()
+        _end_with_zygote()
         code = rank.serve(socket.socket(fileno=fd), driver, given)
     except BaseException:
         traceback.print_exc()
@@ -87,6 +89,14 @@ def _fork(channel: socket.socket, fd: int, driver: Any, given: dict[str, Any]) -
         sys.stderr.flush()
         os._exit(code)
 
+
+def _end_with_zygote() -> None:
+    """A rank that waits in C code does not see that the harness is gone: the kernel ends it with its parent."""
+    with contextlib.suppress(OSError, AttributeError):  # no Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
 
 if __name__ == "__main__":
     sys.exit(main(int(sys.argv[1])))

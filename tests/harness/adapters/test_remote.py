@@ -1,6 +1,7 @@
 """A framework in processes of its own: what it does, what it raises, where it waits, and what is nobody's verdict."""
 
 import json
+import time
 
 import psutil
 import pytest
@@ -11,6 +12,12 @@ from harness.watchdog import Hung, watched
 from tests.harness.adapters.toys import STATE, fleet, framework, sut, written
 
 PUSH = "def push(about, names, version):\n    "
+
+
+def gone(pids):
+    """pytest-timeout ends it where they are not."""
+    while any(psutil.pid_exists(pid) for pid in pids):
+        time.sleep(0.01)
 
 
 def raising(body):
@@ -43,6 +50,32 @@ def test_every_rank_refits_with_the_state_and_the_options(ready, tmp_path):
     assert sorted(told) == [[rank, 2, "http://127.0.0.1:9", ["a", "b"], "v1"] for rank in (0, 1)]
 
 
+CALLS_UNDECLARED = """__version__ = "1"
+class Interface:
+    def known(self): pass
+class Policy(Interface):
+    cfg = 7
+    def extra(self): pass
+def started(about):
+    pass
+def push(about, names, version):
+    from harness.sut.adapters.drivers.common import Declared
+    policy = Declared(Policy(), Interface)
+    assert policy.cfg == 7
+    policy.known(), policy.extra(), policy.extra()
+"""
+
+
+def test_a_call_that_its_own_interface_does_not_declare_is_recorded_once(tmp_path):
+    one, given = sut(), fleet(checkout=written(tmp_path, CALLS_UNDECLARED), told="")
+    one.setup(given)
+    one.set_weights(STATE, "v1")
+    one.refit(60.0)
+    one.refit(60.0)
+    one.close()
+    assert given.told == [("undeclared", 0, {"call": "Interface.extra"})]
+
+
 def test_its_seconds_are_the_lane_s(ready):
     one = ready(
         raising("import time\n    time.sleep(6000.0)\n    raise OSError(time.monotonic() > 0)"), time_scale=1e-6
@@ -70,10 +103,12 @@ def test_one_rank_that_fails_does_not_wait_for_one_that_does_not_come_back(ready
 
 def test_a_hang_is_told_with_the_line_of_the_framework(ready):
     one = ready(raising("import time\n    while True: time.sleep(0.01)"))
+    ranks = list(one._ranks)
     with pytest.raises(Hung) as caught, watched(1.0, "toy"):
         one.refit(60.0)
     assert caught.value.theirs
     assert "__init__.py:6 in push" in caught.value.where
+    gone([rank.pid for rank in ranks])
 
 
 def test_a_hang_in_c_code_too(ready):
@@ -150,6 +185,4 @@ def test_nothing_is_left_behind(ready):
     folder = one._folder
     one.close()
     assert not folder.exists()
-    for pid in pids:
-        while psutil.pid_exists(pid):
-            pass
+    gone(pids)

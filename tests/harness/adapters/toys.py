@@ -42,7 +42,9 @@ def written(folder, text=WHOLE):
 def fleet(tp=2, version="0.5.23", **options):
     endpoint = SimpleNamespace(name="e0", url="http://127.0.0.1:9", tp=tp, gpu_ids=tuple(range(tp)), incarnation=0)
     options = {"time_scale": 1.0, **options}
-    return SimpleNamespace(endpoints=(endpoint,), version=version, options=options, trainer=None)
+    told = []
+    about = {"version": version, "options": options, "trainer": None}
+    return SimpleNamespace(endpoints=(endpoint,), **about, told=told, record=lambda *note: told.append(note))
 
 
 STATE = {"b": np.zeros(2, np.float32), "a": np.ones(2, np.float32)}

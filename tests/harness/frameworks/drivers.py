@@ -57,6 +57,20 @@ class Hangs(Adapter):
             time.sleep(0.01)
 
 
+class FailsThenHangs(Adapter):
+    def refit(self, deadline_s):
+        if self.version == "v1":
+            raise RuntimeError("no such symbol")
+        while True:
+            time.sleep(0.01)
+
+
+class CallsUndeclared(Adapter):
+    def refit(self, deadline_s):
+        self.trainer.fleet.record("undeclared", 0, {"call": "Policy.extra"})
+        return super().refit(deadline_s)
+
+
 class CallsUnknownRoute(Adapter):
     def refit(self, deadline_s):
         for engine in self.trainer.fleet.endpoints:

@@ -62,6 +62,18 @@ def test_one_that_hangs_is_told_with_its_line():
     assert "drivers.py" in found.why
 
 
+def test_what_fails_first_and_hangs_afterwards_was_refused():
+    found = cell("FailsThenHangs")
+    assert found.outcome == "refused"
+    assert found.why.startswith("RuntimeError: no such symbol; the next refit waits in ")
+
+
+def test_a_call_that_no_interface_of_its_own_declares_is_told():
+    found = cell("CallsUndeclared")
+    assert (found.outcome, found.undeclared) == ("works", ("Policy.extra",))
+    assert pages.causes(found)[0] == "it calls Policy.extra, which that interface of its own does not declare"
+
+
 def test_routes_that_this_sglang_does_not_have():
     found = cell("CallsUnknownRoute")
     assert found.unknown == ("post_process_weights",)

@@ -92,6 +92,29 @@ def host_port(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 80)
 
 
+_undeclared: list[str] = []
+
+
+def undeclared() -> list[str]:
+    """`Interface.method` of what was called though the framework's own interface has no such method."""
+    return list(_undeclared)
+
+
+class Declared:
+    """An object that a framework knows by an interface of its own: calls that this does not declare are kept."""
+
+    def __init__(self, held: Any, interface: type) -> None:
+        self.__dict__.update(_held=held, _interface=interface)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._held, name)
+        if callable(found) and not hasattr(self._interface, name):
+            call = f"{self._interface.__name__}.{name}"
+            if call not in _undeclared:
+                _undeclared.append(call)
+        return found
+
+
 def free_port() -> int:
     """One that nobody listens on now."""
     with socket.socket() as found:

@@ -78,6 +78,6 @@ class Rank(base.Driver):
         if workers:
             self.generation = base.generation_of(about)
             self.driver = sglang_weight_synchronizer.SGLangColocatedWeightSynchronizer(
-                Policy(workers), self.generation, base.BUCKET_BYTES / 1024**3
+                base.declared(Policy(workers)), self.generation, base.BUCKET_BYTES / 1024**3
             )
             self.driver.init_communicator()

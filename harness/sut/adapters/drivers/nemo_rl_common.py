@@ -73,6 +73,13 @@ class Driver:
             self.generation.shutdown()
 
 
+def declared(policy: Any) -> Any:
+    """The policy behind NeMo-RL's own interface for it."""
+    from nemo_rl.models.policy.interfaces import ColocatablePolicyInterface
+
+    return common.Declared(policy, ColocatablePolicyInterface)
+
+
 def call_all(workers: list[Any], name: str, **kwargs: Any) -> list[Any]:
     """One call in every worker: references."""
     return [worker.call(name, **kwargs) for worker in workers]
