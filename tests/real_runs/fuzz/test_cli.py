@@ -78,7 +78,7 @@ def test_a_green_run_against_a_server_prints_its_cells_and_keeps_a_record(tmp_pa
 def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
     sides(plant("label-lost"))
     said = []
-    assert not server_run.run(against(tmp_path, steps=400), said.append)
+    assert not server_run.run(against(tmp_path, steps=100), said.append)
     text = "\n".join(said)
     assert "✗ sglang-cpu:0.5.23 differs from fake 0.5.23" in text
     assert "body.weight_version" in text

@@ -50,13 +50,13 @@ def test_what_a_killed_run_left_half_written_is_dropped(tmp_path):
     path.write_bytes(whole + whole.splitlines()[0][:50])
     tape = Tape(path)
     assert path.read_bytes() == whole
-    run(tape, 400)
+    run(tape, 150)
     assert len(read(path)) == len(tape.entries) > len(whole.splitlines())
 
 
 def test_a_mended_fake_is_judged_by_the_tape_alone(tmp_path):
     path = tmp_path / "tape.jsonl"
-    found, _ = run(Tape(path), 300, plant("begin-again"))
+    found, _ = run(Tape(path), 220, plant("begin-again"))
     assert found.found
     again, asked = run(Tape(path), 1, plant("begin-again"))
     assert (set(again.found), asked) == (set(found.found), 0)
@@ -66,7 +66,7 @@ def test_a_mended_fake_is_judged_by_the_tape_alone(tmp_path):
 
 
 def test_the_shortest_sequence_is_found_again_step_by_step():
-    found, _ = run(Tape(), 300, plant("begin-again"))
+    found, _ = run(Tape(), 220, plant("begin-again"))
     (only,) = found.found.values()
     small = smallest(only, FakeSide(VERSION, MODEL, plant("begin-again")), FakeSide(VERSION, MODEL))
     assert small.kind == only.kind
@@ -76,7 +76,7 @@ def test_the_shortest_sequence_is_found_again_step_by_step():
 
 
 def test_what_is_not_seen_again_stays_as_it_was():
-    found, _ = run(Tape(), 300, plant("begin-again"))
+    found, _ = run(Tape(), 220, plant("begin-again"))
     (only,) = found.found.values()
     assert smallest(only, FakeSide(VERSION, MODEL), FakeSide(VERSION, MODEL)) is only
     late = smallest(only, FakeSide(VERSION, MODEL, plant("begin-again")), FakeSide(VERSION, MODEL), seconds=-1)
@@ -85,7 +85,7 @@ def test_what_is_not_seen_again_stays_as_it_was():
 
 def test_sequences_that_show_nothing_new_are_not_kept(tmp_path):
     tape = Tape()
-    run(tape, 200)
+    run(tape, 100)
     kept = telling([*tape.entries, *tape.entries], FakeSide(VERSION, MODEL))
     assert 0 < len(kept) <= len(tape.entries)
     pack(tmp_path / "deep" / "x.jsonl.xz", kept)
