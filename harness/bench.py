@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CANARY_LENGTH", "CANARY_TOKENS", "VOCABULARY", "Bench", "Refitted", "answer_of", "generation"]
 
+CLOSE_S = 5.0  # real seconds for a client that is given up
 _WORLDS_OWN = ("WorldBroken", "WorldClosed")  # by name: a lane without a world need not import it
 
 
@@ -90,9 +91,9 @@ class Bench(EngineBench):
             )
             self._candidate = None
             fleet = self._fleet(caps)
+            self._sut = sut  # also while its set-up fails: `abandon_sut` closes it
             with self._adapter("setup()"):
                 sut.setup(fleet)
-            self._sut = sut
         return self._sut
 
     def _made(self) -> tuple[Sut, Caps]:
@@ -147,6 +148,9 @@ class Bench(EngineBench):
             kit.transposed = self.transposed
         self.kit = kit
         options = {**self._sut_options, "transport": self.transport}
+        held = {str(dict(e.spec.options).get("quantisation") or "") for e in self.engines}
+        if held - {""}:
+            options["quantisation"] = {"scheme": max(held).split("-")[0]}
         if self._setup is not None:
             options["setup"] = dict(self._setup)
         return Fleet(
@@ -216,6 +220,19 @@ class Bench(EngineBench):
             self.note("closing")
             with self._adapter("close()"):
                 sut.close()
+
+    def abandon_sut(self) -> None:
+        """The scenario failed: what the client holds is closed, in bounded time and whatever it says to that."""
+        sut, self._sut = self._sut, None
+        if sut is None:
+            return
+        try:
+            with watched(CLOSE_S, f"system under test {self._sut_name!r}: close()"):
+                sut.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # Hung too: something else is being told
+            del error
 
     def fault(self, *faults: Fault | str) -> None:
         """Plant faults in the client's calls; their `nth` counts from now on."""

@@ -26,7 +26,7 @@ from harness.rules import unsupported
 from harness.scenario import Scenario
 from harness.settings import Settings
 from harness.suites import Book, load_book
-from harness.sut.loader import load_sut
+from harness.sut.loader import is_reference, load_sut
 from harness.sut.protocol import Sut
 from harness.units import Finding, Unit, UnitReport, invariants_judged, judged, worse
 from harness.watchdog import VIGIL, Hung, watched
@@ -115,13 +115,24 @@ class Runner:
             scenario.run(bench)
             bench.close_sut()
         except Hung:  # it stands in the history, which is judged as far as it goes
-            pass
+            records = list(trace.records)
+            self._abandon(bench, sut)
+        except BaseException:
+            self._abandon(bench, sut)
+            raise
+        else:
+            records = trace.records
         finally:
             if self.settings.death == "process" and sut:
                 self.lane.on_death = None  # type: ignore[attr-defined]
             others = self.lane.finish()
         check_exits()
-        return History.from_records(trace.records, *others)
+        return History.from_records(records, *others)
+
+    def _abandon(self, bench: Bench, sut: str) -> None:
+        """A client may hold processes and folders; the reference client and planted ones hold nothing but the lane's."""
+        if self._planted is None and not is_reference(sut):
+            bench.abandon_sut()
 
     def _factory(self, sut: str) -> Callable[[], Sut]:
         if self._planted is not None:

@@ -33,9 +33,17 @@ def load_sut(name: str) -> Callable[[], Sut]:
 
 def is_ours(name: str) -> bool:
     """Whether what a name means lies in a package of ours. Imports nothing."""
+    return _module(name).split(".")[0] in OURS
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name means the reference client. Imports nothing."""
+    return _module(name).startswith("harness.reference.")
+
+
+def _module(name: str) -> str:
     points = named_points(GROUP)
-    module = points[name].module if name in points else name.partition(":")[0]
-    return module.split(".")[0] in OURS
+    return points[name].module if name in points else name.partition(":")[0]
 
 
 def installed() -> list[str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 
 from fakes.trace import TraceWriter
 from harness.bench import Bench
-from harness.errors import Unsupported
+from harness.errors import HarnessError, Unsupported
 from harness.gate import FaultGate
 from harness.lanes.base import EngineSpec
-from harness.runner import _enough
-from tests.harness.toys import ToyLane, ToySut
+from harness.runner import Runner, _enough
+from harness.scenario import Scenario
+from harness.settings import Settings
+from harness.suites import Book
+from tests.harness.toys import ToyLane, ToySut, soon
 
 
 @pytest.fixture
@@ -60,3 +64,64 @@ def test_a_client_hangs_three_times_in_one_family_and_eight_times_in_all():
     many = [f"refit/{family}/a: x.py:1 in push" for family in "abcdefgh"]
     assert _enough(many, SimpleNamespace(id="refit/z/a"))
     assert not _enough(many[:7], SimpleNamespace(id="refit/z/a"))
+
+
+class Holds(ToySut):
+    """Counts how often it is closed."""
+
+    closed = 0
+
+    def close(self):
+        type(self).closed += 1
+        raise ConnectionError("it was being closed already")
+
+
+class FailsInSetup(Holds):
+    def setup(self, fleet):
+        raise ValueError("no trainer at this address")
+
+
+class Hangs(Holds):
+    def refit(self, deadline_s):
+        soon()
+        while True:
+            pass
+
+
+class HangsInClose(Hangs):
+    def close(self):
+        super_close = super().close
+        soon()
+        while True:
+            with contextlib.suppress(ConnectionError):
+                super_close()
+
+
+def scenario(bench):
+    bench.refit(1)
+    raise Unsupported("a crystal ball")
+
+
+@pytest.mark.parametrize(
+    ("client", "ends"),
+    [(Holds, Unsupported), (FailsInSetup, HarnessError), (Hangs, None), (HangsInClose, None)],
+)
+def test_a_client_is_closed_however_its_scenario_ends(client, ends):
+    client.closed = 0
+    runner = Runner(Settings(lane="toy", hang_timeout=77.0), Book(), ToyLane())
+    runner._factories["mine:Client"] = client
+    toy = Scenario("toy/x", frozenset(), scenario, "fake only: a toy", side="refit")
+    with pytest.raises(ends) if ends else contextlib.nullcontext():
+        history = runner.run_once(toy, "0.5.23", "mine:Client")
+        assert history.refits()[0].error_type == "Hung"
+    assert client.closed > 0
+
+
+def test_the_reference_client_and_a_planted_one_hold_nothing_that_would_have_to_be_closed():
+    runner = Runner(Settings(lane="toy"), Book(), ToyLane())
+    runner._factories["harness.reference.adapter:ReferenceSut"] = Holds
+    Holds.closed = 0
+    toy = Scenario("toy/x", frozenset(), scenario, "fake only: a toy", side="refit")
+    with pytest.raises(Unsupported):
+        runner.run_once(toy, "0.5.23", "harness.reference.adapter:ReferenceSut")
+    assert Holds.closed == 0
