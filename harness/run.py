@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.faults import parse_faults
 from harness.lanes.info import LaneInfo, info_of
 from harness.lanes.loader import load_lane
+from harness.lanes.run_folder import sweep
 from harness.outputs import HistoryFolder, Outputs
 from harness.pool import any_foreign, execute
 from harness.progress import progress
@@ -35,6 +36,8 @@ from harness.units import Unit, UnitReport, units_of
 from harness.versions import version_matches
 from harness.words import visible
 
+LEFT = ("refitcheck-disk-", "refitcheck-ranks-")
+"""Temporary folders of one scenario, which a run that was killed leaves behind: the next one sweeps them."""
 HEADS = 4  # attention heads of every tiny model
 
 
@@ -163,6 +166,8 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     book = load_book()
     check_names(settings, book)
     outputs.check()
+    for prefix in LEFT:
+        sweep(prefix)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     if info.clock != "virtual":
         workers = 1  # a real lane has one server, and scaled time suffers when cores are short

@@ -130,7 +130,7 @@ class Runner:
         return History.from_records(records, *others)
 
     def _abandon(self, bench: Bench, sut: str) -> None:
-        """A client may hold processes and folders; the reference client and planted ones hold nothing but the lane's."""
+        """A client may hold processes and folders. The reference client and planted ones hold what is the lane's."""
         if self._planted is None and not is_reference(sut):
             bench.abandon_sut()
 

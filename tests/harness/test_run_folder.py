@@ -90,3 +90,12 @@ def test_no_room_is_told_with_what_to_do(tmpdir, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmpdir / "nowhere"))
     with pytest.raises(HarnessError, match="set TMPDIR"):
         RunFolder(PREFIX)
+
+
+def test_a_run_sweeps_what_killed_runs_left_of_their_scenarios(tmp_path, cli):  # noqa: F811
+    for name in LEFT:
+        for kind in ("old", "new"):
+            (tmp_path / f"{name}{kind}").mkdir()
+        os.utime(tmp_path / f"{name}old", (0, 0))
+    assert cli(*RUN, "--rule", "TOY-1")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}new" for name in LEFT)
