@@ -13,6 +13,8 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.lanes.run_folder import UNLOCKED_S, RunFolder, full, no_room, sweep
+from harness.run import LEFT
+from tests.harness.test_cli import RUN, cli  # noqa: F401 - a fixture
 
 PREFIX = "refitcheck-test-"
 
