@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from fakes.outcome import Outcome
 from harness.errors import UsageError
+from harness.exits import ends_run
 from harness.lanes.base import EngineHandle, Pending
 from harness.sut.protocol import Endpoint
 
@@ -25,7 +26,8 @@ class GatedEndpoint:
         """The engine's gated url, for code that speaks HTTP itself; UsageError on a lane whose engines have none."""
         url: str | None = getattr(self._engine, "gated_url", None)
         if url is None:
-            raise UsageError(f"engine {self.name} runs in process and has no url: an adapter of urls needs --lane http")
+            why = f"engine {self.name} runs in process and has no url: an adapter of urls needs --lane http"
+            raise ends_run(UsageError(why))
         return url
 
     @property
@@ -54,10 +56,8 @@ class GatedEndpoint:
 
 def _check(op: str, timeout_s: object) -> None:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise UsageError(
-            f"the adapter called /{op} with timeout_s={timeout_s!r}: it is a number of seconds of the fleet's clock, "
-            "as every call of a client needs an end"
-        )
+        why = f"the adapter called /{op} with timeout_s={timeout_s!r}: it is a number of seconds of the fleet's clock, "
+        raise ends_run(UsageError(f"{why}as every call of a client needs an end"))
 
 
 class Waiting:

@@ -12,7 +12,7 @@ from typing import Any
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
 from harness.errors import Unsupported, UsageError
-from harness.exits import check_exits
+from harness.exits import check_ends
 from harness.exits import outlived as outlived
 from harness.explore.plans import plan as explored_plans
 from harness.faults import Fault
@@ -126,7 +126,7 @@ class Runner:
             if self.settings.death == "process" and sut:
                 self.lane.on_death = None  # type: ignore[attr-defined]
             others = self.lane.finish()
-        check_exits()
+        check_ends()
         return History.from_records(records, *others)
 
     def _abandon(self, bench: Bench, sut: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from harness import exits, watchdog
 from harness.cli import invoke
 from harness.errors import HarnessError
-from harness.sut.protocol import Caps
+from harness.sut.protocol import Caps, RefitResult
 from harness.vigil import Vigil
 from tests.examples.minimal_adapter import Adapter
 from tests.harness.toys import soon, without_progress
@@ -98,6 +98,32 @@ def test_a_thread_that_ends_the_process_is_told_and_nothing_is_judged_after_it(r
     assert code == 3
     assert "the system under test called os._exit(0)" in said
     assert "✗" not in said
+
+
+class AsksForAUrlInAThread(Adapter):
+    """And swallows what comes of it."""
+
+    def refit(self, deadline_s):
+        with ThreadPoolExecutor() as pool:
+            pool.submit(lambda: self.trainer.fleet.endpoints[0].url).exception()
+        return RefitResult(self.version)
+
+
+class ForgetsATimeOut(Adapter):
+    def refit(self, deadline_s):
+        with contextlib.suppress(Exception):
+            self.trainer.fleet.endpoints[0].request("flush_cache", timeout_s=None)
+        return RefitResult(self.version)
+
+
+@pytest.mark.parametrize(
+    ("client", "told"),
+    [(AsksForAUrlInAThread, "has no url: an adapter of urls"), (ForgetsATimeOut, "/flush_cache with timeout_s=None")],
+)
+def test_an_endpoint_that_is_used_wrongly_ends_the_run_though_the_client_swallows_it(run, client, told):
+    code, said = run(sut=client)
+    assert (code, said.count("\n")) == (4, 1)
+    assert told in said
 
 
 class Unspeakable(Exception):
