@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.lanes.base import EngineSpec
-from real_runs.reserve import Reserve
+from real_runs.reserve import READY, Reserve
 from real_runs.server import ServerError, ServerSpec
 from real_runs.sglang_cpu import SglangCpuLane
 from tests.real_runs.scripted_lane import SPEC, ScriptedServer, begun
@@ -77,6 +77,19 @@ def test_one_starts_after_the_other():
     kept.close()
 
 
+def test_no_more_wait_than_there_is_room_for():
+    servers = [Scripted(at_once()) for _ in range(READY + 1)]
+    kept = reserve(*servers)
+    kept.begin(FIRST)
+    assert servers[READY - 1].begun.wait(300)
+    assert not servers[READY].begun.is_set()
+
+    assert kept.take(FIRST) is servers[0]
+    assert servers[READY].begun.wait(300)
+    kept.close()
+    assert [server.stopped for server in servers] == [False, *[True] * READY]
+
+
 def test_one_that_does_not_start_is_none():
     broken, good = Scripted(at_once(), fails=True), Scripted(at_once())
     kept = reserve(broken, good)
@@ -98,7 +111,7 @@ def test_close_ends_what_nobody_took(begun):
     kept.close()
 
     assert starting.gave_up is begun
-    assert (starting.stopped, waiting.stopped) == (begun, begun)
+    assert (starting.stopped, waiting.stopped) == (begun, False)
     assert not waiting.begun.is_set()
     assert kept.take(FIRST) is None
 
