@@ -15,6 +15,7 @@ from harness.errors import HarnessError, RefitcheckError
 from harness.watchdog import VIGIL, strike
 
 _ends: list[RefitcheckError] = []
+_looking: list[bool] = []
 
 
 @contextmanager
@@ -25,6 +26,7 @@ def outlived() -> Iterator[None]:
     `ends_run` was told is raised in place of whatever came of it since.
     """
     _ends.clear()
+    _looking.append(True)
     own, leave = os.getpid(), os._exit
 
     def stay(code: int) -> NoReturn:
@@ -50,11 +52,14 @@ def outlived() -> Iterator[None]:
         raise
     finally:
         os._exit = leave
+        _looking.pop()
+        _ends.clear()
 
 
 def ends_run(error: RefitcheckError) -> RefitcheckError:
-    """Remember an error that is about to be raised in a client; gives it back."""
-    _ends.append(error)
+    """Remember an error that is about to be raised in a client, while `outlived` looks; gives it back."""
+    if _looking:
+        _ends.append(error)
     return error
 
 

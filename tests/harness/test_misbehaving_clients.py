@@ -13,7 +13,7 @@ import pytest
 
 from harness import exits, watchdog
 from harness.cli import invoke
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.sut.protocol import Caps, RefitResult
 from harness.vigil import Vigil
 from tests.examples.minimal_adapter import Adapter
@@ -254,3 +254,12 @@ def test_capabilities_that_are_none_are_a_harness_error_that_says_so(run):
 
 def test_what_a_refit_returns_beside_a_result_is_taken_for_success(run):
     assert run(sut=AnyResult)[0] == 0
+
+
+def test_what_ends_a_run_ends_no_other():
+    with pytest.raises(UsageError, match="mine"), exits.outlived():
+        exits.ends_run(UsageError("mine"))
+    exits.ends_run(UsageError("nobody looks"))
+    exits.check_ends()
+    with exits.outlived():
+        exits.check_ends()
