@@ -17,7 +17,8 @@ from typing import Any
 
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check, Finding, one_line
-from harness.mutate.source import Source
+from harness.mutate.marks import Marks
+from harness.mutate.program import Program
 
 # Never imported into the warm process: they start threads, and a fork with threads is not safe.
 HEAVY = ("torch", "ray", "uvicorn", "sglang", "transformers")
@@ -83,41 +84,26 @@ class Baseline:
 
 def measure(
     checks: Sequence[Check],
-    sources: Sequence[Source],
-    budget: Budget,
+    program: Program,
+    marks: Marks,
     tell: Callable[[int], None] = lambda i: None,
-    forget: Callable[[], None] = lambda: None,
 ) -> Baseline:
-    """Run every check once under coverage, one dynamic context each. Call it in a process of its own.
+    """Run every check once, with the marks in place. Call it in a process of its own.
 
-    `forget` empties caches before each check, so that every check runs the lines that it depends on.
+    Caches are emptied before each check, so that every check runs the lines that it depends on.
     """
-    import coverage
-
     before = set(sys.modules)
-    files = [str(s.path) for s in sources]
     measured: list[Measured] = []
-    with warnings.catch_warnings():
+    lines: list[dict[str, frozenset[int]]] = []
+    with warnings.catch_warnings(), program.computing(program.sources):
         warnings.simplefilter("ignore")
-        cov = coverage.Coverage(data_file=None, config_file=False, include=files, messages=False)
-        cov.start()
         for i, check in enumerate(checks):
             tell(i)
-            cov.switch_context("-")
-            forget()
-            cov.switch_context(str(i))
-            measured.append(run_one(check, budget))
-        cov.switch_context("-")
-        cov.stop()
-        data = cov.get_data()
-    lines: list[dict[str, set[int]]] = [{} for _ in checks]
-    for path in files:
-        for line, contexts in data.contexts_by_lineno(path).items():
-            for context in contexts:
-                if context.isdigit():
-                    lines[int(context)].setdefault(path, set()).add(line)
-    frozen = [{path: frozenset(found) for path, found in per.items()} for per in lines]
-    return Baseline(measured, frozen, sorted(set(sys.modules) - before))
+            program.forget()
+            marks.take()
+            measured.append(run_one(check, program.budget))
+            lines.append(marks.take())
+    return Baseline(measured, lines, sorted(set(sys.modules) - before))
 
 
 def run_one(check: Check, budget: Budget) -> Measured:

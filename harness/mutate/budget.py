@@ -66,6 +66,10 @@ def limit_for(steps: int) -> int:
 
 
 class _Ticks(Copying):
+    def visit(self, node: ast.AST) -> Any:
+        """Expressions have no ticks: they stay as they are, which is most of a tree."""
+        return node if isinstance(node, ast.expr) else super().visit(node)
+
     def _loop(self, node: Any) -> Any:
         made = self.generic_visit(node)
         return changed(made, body=[_tick(node.body[0]), *made.body])

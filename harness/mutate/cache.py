@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from harness.whole_files import append_whole
 
-FORMAT = 2
+FORMAT = 3
 KEEP = 12
 T = TypeVar("T")
-_VERSIONS = ("pytest", "hypothesis", "coverage", "numpy", "msgspec", "ml_dtypes")
+_VERSIONS = ("pytest", "hypothesis", "numpy", "msgspec", "ml_dtypes")
 
 
 def folder() -> Path:

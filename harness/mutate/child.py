@@ -26,7 +26,7 @@ from harness.mutate.jobs import VALIDATING, Job, Progress, Report, Step, Undo
 from harness.mutate.mutant import PatternGoneError
 from harness.mutate.pursuit import Killers, pursue, run_step
 
-FLUSH_S = 1.0
+FLUSH_S = 2.0
 _PDEATHSIG = 1
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 
@@ -48,10 +48,11 @@ class _Child:
         progress: Progress,
         leave: Callable[[], None],
         deadline: float | None,
+        killers: Killers,
     ) -> None:
         self._batch, self._checks, self._budget, self._say = batch, checks, budget, say
         self._progress, self._leave, self._deadline = progress, leave, deadline
-        self._killers = Killers()
+        self._killers = killers
         self._pending: list[tuple[int, Report]] = []
         self._threads = threading.active_count()
         self._flushed = time.monotonic()
@@ -146,7 +147,8 @@ def main(
     progress: Progress,
     enter: Callable[[], None],
     leave: Callable[[], None],
-    deadline: float | None = None,
+    deadline: float | None,
+    killers: Killers,
 ) -> None:
     """The whole life of a child; it never returns. Writes pickled `Said`s to `out`."""
     try:
@@ -154,7 +156,11 @@ def main(
         quiet()
         _limits(sum(s.cpu_limit for job in batch for s in job.steps))
         enter()
-        _Child(batch, checks, budget, lambda said: _write(out, pickle.dumps(said)), progress, leave, deadline).work()
+
+        def say(said: Said) -> None:
+            _write(out, pickle.dumps(said))
+
+        _Child(batch, checks, budget, say, progress, leave, deadline, killers).work()
         with contextlib.suppress(BaseException):
             leave()
     except BaseException as error:

@@ -84,7 +84,7 @@ def run(request: Request) -> int:
         modules = sorted({*(place.partition(":")[0] for place in edited), *([] if request.replay else [CONTROLLED])})
         if request.only_list:
             return _list(mutants)
-    program = Program(modules, request.caches)
+    program = Program(modules, request.caches, remember=not request.of_catalogue)
     if not request.of_catalogue:
         mutants = _generic(request, program)
         if request.only_list:

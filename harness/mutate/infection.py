@@ -25,6 +25,7 @@ from harness.mutate import pure
 from harness.mutate.baseline import run_one
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check
+from harness.mutate.jobs import Undo
 from harness.mutate.probes import AGREED, EMPTY, Probe, Probes
 from harness.mutate.program import Program
 from harness.mutate.pure import Unsure
@@ -142,7 +143,7 @@ class _Seen:
 
 
 class Screening:
-    """The functions of `sites` with probes in place, in a process that is thrown away afterwards."""
+    """The functions of `sites` with probes in place; `remove` takes them out."""
 
     def __init__(self, program: Program, sites: Sequence[Site]) -> None:
         self.check = 0
@@ -150,6 +151,9 @@ class Screening:
         self.touched: list[_Seen] = []
         self._seen: list[_Seen] = []
         self._forked = False
+        self._undo: list[Undo] = []
+        self._program = program
+        self._modules = {site.source.name for site in sites}
         numbers = itertools.count()
         pure.provide()
         for name, guard in ((EMPTY, empty), (AGREED, agreed)):
@@ -158,9 +162,15 @@ class Screening:
             source, function = group[0].source, group[0].function
             shadowed = frozenset(vars(sys.modules[source.name])) & pure.BUILTINS
             probes = Probes(function.node, group, numbers, shadowed)
-            if probes.all and program.probe(source, function, probes.rewritten()):
+            undo = program.probe(source, function, probes.rewritten()) if probes.all else []
+            if undo:
+                self._undo += undo
                 self._seen += [_Seen(probe, self) for probe in probes.all]
-        os.register_at_fork(before=self._forks)
+
+    def remove(self) -> None:
+        """The functions are as they were."""
+        while self._undo:
+            self._undo.pop()()
 
     def _forks(self) -> None:
         self._forked = True
@@ -172,21 +182,23 @@ class Screening:
         tell: Callable[[int], None] = lambda i: None,
         forget: Callable[[], None] = lambda: None,
     ) -> Infected:
-        """Run the checks, by number, and say which mutants change a value in which."""
+        """Run the checks, by number, and say which mutants change a value in which. In a process of its own."""
+        os.register_at_fork(before=self._forks)
         found: dict[str, set[int]] = {name: set() for seen in self._seen for name in seen.mutants}
-        for number, check in checks.items():
-            tell(number)
-            self.check += 1
-            self.touched, self._forked = [], False
-            forget()
-            failed = bool(run_one(check, budget).findings) or self._forked
-            for seen in self._seen:
-                seen.end()
-                if failed:  # under the probes, or it runs code where no probe can tell
-                    seen.differs()
-            for seen in self.touched:
-                for i in set(range(len(seen.mutants))).difference(seen.alike):
-                    found[seen.mutants[i]].add(number)
+        with self._program.computing(self._modules):
+            for number, check in checks.items():
+                tell(number)
+                self.check += 1
+                self.touched, self._forked = [], False
+                forget()
+                failed = bool(run_one(check, budget).findings) or self._forked
+                for seen in self._seen:
+                    seen.end()
+                    if failed:  # under the probes, or it runs code where no probe can tell
+                        seen.differs()
+                for seen in self.touched:
+                    for i in set(range(len(seen.mutants))).difference(seen.alike):
+                        found[seen.mutants[i]].add(number)
         return {name: frozenset(numbers) for name, numbers in found.items()}
 
 

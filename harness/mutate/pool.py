@@ -24,13 +24,14 @@ from harness.mutate import child
 from harness.mutate.budget import Budget
 from harness.mutate.checks import Check
 from harness.mutate.jobs import VALIDATING, Job, Progress, Report
+from harness.mutate.pursuit import Killers
 
 WALL_MINIMUM = 15.0
 WALL_FACTOR = 60.0
 IDLE_POLL_S = 0.25
 IDLE_MINIMUM_S = 2.0
 IDLE_FACTOR = 10.0
-BATCH = 40
+BATCH = 80
 SHARES = 4
 """Every worker gets at least so many batches, so that none is left with a long one at the end."""
 WAITING = 2
@@ -144,9 +145,11 @@ class Pool:
         workers: int,
         enter: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: None,
+        killers: Killers | None = None,
     ) -> None:
         self._checks, self._budget, self._workers = checks, budget, max(1, workers)
         self._enter, self._leave = enter, leave
+        self._killers = killers or Killers()
         self._running: dict[int, _Child] = {}
         self._looked = 0.0
 
@@ -162,8 +165,7 @@ class Pool:
         children that still run are killed.
         """
         waiting = deque(batches(jobs, self._workers))
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # a collection in a child would write into, so copy, every page
         try:
             with selectors.DefaultSelector() as selector:
                 while True:
@@ -177,16 +179,21 @@ class Pool:
                     for done in self._wait(selector):
                         selector.unregister(done.fd)
                         waiting.extendleft(reversed(self._bury(done)))
-                        yield from done.reports
-                        done.reports = []
+                        yield from self._told(done)
                     for found in list(self._running.values()):
-                        reports, found.reports = found.reports, []
-                        yield from reports
+                        yield from self._told(found)
         finally:
             for left in list(self._running.values()):
                 self._kill(left)
                 self._bury(left)
             gc.unfreeze()
+
+    def _told(self, found: _Child) -> list[tuple[Job, Report]]:
+        """What it has said and was not asked for yet; later children know what killed."""
+        reports, found.reports = found.reports, []
+        for job, report in reports:
+            self._killers.learn(job, report)
+        return reports
 
     def _room(self) -> bool:
         """One more child may run: those that only wait, likely for ever, leave their processor to others."""
@@ -199,7 +206,8 @@ class Pool:
         pid = os.fork()
         if pid == 0:
             os.close(read)
-            child.main(batch, self._checks, self._budget, write, progress, self._enter, self._leave, deadline)
+            enter, leave, killers = self._enter, self._leave, self._killers
+            child.main(batch, self._checks, self._budget, write, progress, enter, leave, deadline, killers)
         os.close(write)
         os.set_blocking(read, False)
         now = time.monotonic()

@@ -11,29 +11,49 @@ from harness.mutate.jobs import Job, Report, Step
 
 UNTRIED = 0.1
 """How likely a check is thought to kill before it was tried, of one try."""
+ELSEWHERE = 2.0
+"""What a check did to mutants of other functions counts like so many tries on those of this one."""
+START_S = 0.0005
 
 
 class Killers:
-    """Which checks killed the mutants before, in this process: those that kill often for little time go first."""
+    """Which checks killed the mutants before: those that kill often for little time go first.
+
+    Most of all what they did to mutants of the same function counts.
+    """
 
     def __init__(self) -> None:
-        self._hits: Counter[int] = Counter()
-        self._tries: Counter[int] = Counter()
+        self._hits: Counter[tuple[str, int]] = Counter()
+        self._tries: Counter[tuple[str, int]] = Counter()
 
-    def saw(self, check: int, hit: bool) -> None:
+    def saw(self, job: Job, check: int, hit: bool) -> None:
         """A check ran on a mutant."""
-        self._tries[check] += 1
-        self._hits[check] += hit
+        for key in {("", check), (_function(job), check)}:
+            self._tries[key] += 1
+            self._hits[key] += hit
+
+    def learn(self, job: Job, report: Report) -> None:
+        """What a report tells of the checks that ran."""
+        for check in report.met:
+            self.saw(job, check, check == report.check)
 
     def order(self, job: Job) -> Sequence[Step]:
         """The steps of a job; declared ones keep their place, and so do all when all are to run."""
         if job.breaks or job.everything or not self._tries:
             return job.steps
-        return sorted(job.steps, key=self._cost)
+        function = _function(job)
 
-    def _cost(self, step: Step) -> tuple[bool, float]:
-        chance = (self._hits[step.check] + UNTRIED) / (self._tries[step.check] + 1)
-        return step.heavy, (step.cpu + 0.0005) / chance
+        def cost(step: Step) -> tuple[bool, float]:
+            here, everywhere = (function, step.check), ("", step.check)
+            chance = (self._hits[everywhere] + UNTRIED) / (self._tries[everywhere] + 1)
+            chance = (self._hits[here] + ELSEWHERE * chance) / (self._tries[here] + ELSEWHERE)
+            return step.heavy, (step.cpu + START_S) / chance
+
+        return sorted(job.steps, key=cost)
+
+
+def _function(job: Job) -> str:
+    return f"{job.site.source.name}:{job.site.qualname}" if job.site is not None else ""
 
 
 def pursue(
@@ -59,7 +79,7 @@ def pursue(
         report.ran += 1
         found = run_step(step, checks, budget)
         if killers:
-            killers.saw(step.check, bool(found))
+            killers.saw(job, step.check, bool(found))
         for finding in found:
             if not finding.crash:
                 report.found.append((step.check, finding.rule))
@@ -80,7 +100,6 @@ def _crowd(job: Job, checks: Sequence[Check], budget: Budget, tell: Callable[[St
     report = Report("survived")
     left = [member.id for member in job.members]
     for step in job.steps:
-        tell(step)
         report.ran += 1
         for name in job.crowd.meet(step, checks, budget, tell, tuple(left)):
             report.parts.append((name, step.check))

@@ -6,6 +6,7 @@ The whole session runs inside `pytest_runtestloop`, so that configuration, fixtu
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import sys
@@ -214,6 +215,15 @@ def hasten(items: Sequence[pytest.Item], examples: int = HOT_EXAMPLES) -> None:
             function._hypothesis_internal_use_settings = _quick(function._hypothesis_internal_use_settings, examples)
 
 
+def quick_packages() -> None:
+    """Import the `__init__` of a package of tests once, not at every set-up: pytest looks for its place each time."""
+    import _pytest.python as theirs
+
+    real = getattr(theirs, "importtestmodule", None)
+    if real is not None and not hasattr(real, "__wrapped__"):
+        theirs.importtestmodule = functools.cache(real)
+
+
 def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bool = True) -> T:
     """Collect with pytest and call `use` inside its session; TargetError when nothing can be collected."""
     if hot:
@@ -237,6 +247,7 @@ def with_items(args: Sequence[str], use: Callable[[PytestChecks], T], *, hot: bo
                 return True
             if hot:
                 hasten(session.items)
+                quick_packages()
             try:
                 with contextlib.redirect_stderr(real):
                     got.append(use(PytestChecks(session, scratch.path)))

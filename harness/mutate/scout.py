@@ -8,13 +8,12 @@ from typing import Any
 
 from harness.mutate import jobs
 from harness.mutate.baseline import Baseline, measure, warm
-from harness.mutate.budget import Budget
 from harness.mutate.checks import Check, Finding, one_line
 from harness.mutate.forked import Forked
 from harness.mutate.infection import Infected, Screening
+from harness.mutate.marks import Marks
 from harness.mutate.program import Program
 from harness.mutate.sites import Site
-from harness.mutate.source import Source
 
 SILENCE_S = 120.0
 ATTEMPTS = 5
@@ -36,35 +35,37 @@ class _Gone:
 
 def baseline(
     checks: Sequence[Check],
-    sources: Sequence[Source],
-    budget: Budget,
+    program: Program,
     enter: Callable[[], None],
     leave: Callable[[], None],
     tick: Tick = lambda done, at: None,
-    forget: Callable[[], None] = lambda: None,
     workers: int = 1,
 ) -> Baseline:
     """Measure all checks. One that ends or hangs the process unmutated is marked as of no use."""
     left: list[Check] = list(checks)
     parts = by_file(checks, workers)
     found: dict[Part, Baseline] = {}
+    marks = Marks(program)
 
     def work(part: Part, tell: Callable[[int], None]) -> Baseline:
-        return measure([left[i] for i in part], sources, budget, lambda n: tell(part[n]), forget)
+        return measure([left[i] for i in part], program, marks, lambda n: tell(part[n]))
 
-    for _ in range(ATTEMPTS):
-        for part, value, at in _together([p for p in parts if p not in found], work, enter, leave, tick):
-            if isinstance(value, Baseline):
-                found[part] = value
-            elif at in part:
-                left[at] = _Gone(left[at], f"it ends the process on unmutated code ({value})")
-            else:
-                raise RuntimeError(f"the unmutated run cannot be measured: {value}")
-        if len(found) == len(parts):
-            whole = merged([(part, found[part]) for part in parts], len(checks))
-            warm_up(whole)
-            return whole
-    raise RuntimeError("the unmutated run ends its process again and again")
+    try:
+        for _ in range(ATTEMPTS):
+            for part, value, at in _together([p for p in parts if p not in found], work, enter, leave, tick):
+                if isinstance(value, Baseline):
+                    found[part] = value
+                elif at in part:
+                    left[at] = _Gone(left[at], f"it ends the process on unmutated code ({value})")
+                else:
+                    raise RuntimeError(f"the unmutated run cannot be measured: {value}")
+            if len(found) == len(parts):
+                whole = merged([(part, found[part]) for part in parts], len(checks))
+                warm_up(whole)
+                return whole
+        raise RuntimeError("the unmutated run ends its process again and again")
+    finally:
+        marks.remove()
 
 
 def screen(
@@ -79,11 +80,16 @@ def screen(
 ) -> Infected:
     """Which of the mutants change a value in which of the checks; checks of a child that ends count for all."""
 
+    screening = Screening(program, sites)
+
     def work(part: Part, tell: Callable[[int], None]) -> Infected:
-        return Screening(program, sites).run({i: checks[i] for i in part}, program.budget, tell, program.forget)
+        return screening.run({i: checks[i] for i in part}, program.budget, tell, program.forget)
 
     parts = [part for n in range(workers) if (part := tuple(checks)[n::workers])]
-    told = list(_together(parts, work, enter, leave, tick))
+    try:
+        told = list(_together(parts, work, enter, leave, tick))
+    finally:
+        screening.remove()
     known = [value for _, value, _ in told if isinstance(value, dict)]
     for text in {value for _, value, _ in told if not isinstance(value, dict)}:
         note(f"screening: {text}")

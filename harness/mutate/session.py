@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from harness.mutate.locate import locate
 from harness.mutate.mutant import Mutant, Result
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
+from harness.mutate.pursuit import Killers
 from harness.mutate.screening import Screened
 from harness.mutate.sites import Site
 from harness.mutate.source import TargetError
@@ -118,6 +120,7 @@ class Session:
     def __init__(self, program: Program, host: CheckHost, plan: Plan, screen: Screen) -> None:
         self._program, self._host, self._plan, self._screen = program, host, plan, screen
         self._notes: list[str] = []
+        self._killers = Killers()
 
     def run(self) -> Outcome:
         """Everything. KeyboardInterrupt is kept: the outcome then holds what was finished."""
@@ -170,12 +173,10 @@ class Session:
         self._screen.phase("baseline", len(self._host.checks))
         baseline = scout.baseline(
             self._host.checks,
-            list(self._program.sources.values()),
-            self._program.budget,
+            self._program,
             self._host.enter,
             self._host.close,
             self._measuring,
-            self._program.forget,
             self._plan.workers,
         )
         store.put(key, baseline.dump())
@@ -197,9 +198,12 @@ class Session:
                 self._host.checks[i].run()
         self._host.close()
         self._program.forget()
+        gc.collect()  # what is garbage now is not carried into every child
 
     def _pool(self) -> Pool:
-        return Pool(self._host.checks, self._program.budget, self._plan.workers, self._host.enter, self._host.close)
+        host = self._host
+        budget, workers = self._program.budget, self._plan.workers
+        return Pool(host.checks, budget, workers, host.enter, host.close, self._killers)
 
     def _controls(self, outcome: Outcome) -> None:
         """Identity mutants must survive, a forced failure must be noticed; else nothing here is worth anything."""

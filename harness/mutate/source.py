@@ -1,13 +1,8 @@
-"""The source of one target module, its functions, and how a changed function gets into the running program.
-
-Nothing on disk is touched. A function is compiled alone, inside a skeleton of its classes (so that `__class__`, private
-names and line numbers come out right), and its code is swapped into every live function object that was made from it.
-"""
+"""The source of one target module and its functions."""
 
 from __future__ import annotations
 
 import ast
-import gc
 import importlib
 import importlib.util
 import sys
@@ -15,11 +10,10 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import ModuleType
 
 from harness.errors import UsageError
 from harness.mutate import guard
-from harness.mutate.trees import changed
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _FUTURE = 0x100000  # CO_FUTURE_ANNOTATIONS
@@ -138,63 +132,6 @@ def _outermost(module: str, node: ast.AST, classes: tuple[str, ...]) -> Iterator
             yield from _outermost(module, child, (*classes, child.name))
         elif isinstance(child, ast.stmt):
             yield from _outermost(module, child, classes)
-
-
-def compile_function(source: Source, function: Function, node: FunctionNode, free: tuple[str, ...] = ()) -> CodeType:
-    """The code object of `node`, in place of `function`. `free` are free variables that must stay, used or not."""
-    keep = [ast.If(ast.Constant(False), [ast.Expr(ast.Name(name, ast.Load()))], []) for name in free]
-    made: ast.stmt = changed(node, decorator_list=[], returns=None, body=[*node.body, *keep])
-    for name in reversed(function.classes):
-        made = ast.ClassDef(name=name, bases=[], keywords=[], body=[made], decorator_list=[])
-        made.type_params = []  # type: ignore[attr-defined]  # asked for from 3.12 on
-        ast.copy_location(made, node)
-    module = ast.Module(body=[made], type_ignores=[])
-    ast.fix_missing_locations(module)
-    code: CodeType = compile(module, str(source.path), "exec", flags=source.flags, dont_inherit=True)
-    for name in (*function.classes, node.name):
-        code = next(c for c in _codes(code) if c.co_name == name)
-    return code
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield const
-            if const.co_name.startswith("<generic parameters"):
-                yield from _codes(const)
-
-
-class Live:
-    """Every live function object of the target modules, found once by its code's file, name and line."""
-
-    def __init__(self, sources: list[Source]) -> None:
-        files = {str(s.path): s.name for s in sources}
-        self._found: dict[tuple[str, str, int], list[FunctionType]] = {}
-        for thing in gc.get_objects():
-            if type(thing) is FunctionType:
-                module = files.get(thing.__code__.co_filename)
-                if module is not None:
-                    key = (module, thing.__code__.co_name, thing.__code__.co_firstlineno)
-                    self._found.setdefault(key, []).append(thing)
-
-    def objects(self, function: Function) -> list[FunctionType]:
-        """The live function objects made from `function`; empty when it was defined and thrown away."""
-        name = function.node.name
-        lines = (function.line, function.node.lineno)  # as Python compiled it, and as `compile_function` does
-        return next((f for line in lines if (f := self._found.get((function.module, name, line)))), [])
-
-    def install(self, source: Source, function: Function, node: FunctionNode) -> list[tuple[FunctionType, CodeType]]:
-        """Swap the code of `node` into every live object, and say what each had before; empty when there is none."""
-        objects = self.objects(function)
-        compiled: dict[tuple[str, ...], CodeType] = {}
-        before = [(thing, thing.__code__) for thing in objects]
-        for thing in objects:
-            free = thing.__code__.co_freevars
-            if free not in compiled:
-                code = compile_function(source, function, node, free)
-                compiled[free] = code.replace(co_qualname=thing.__code__.co_qualname)
-            thing.__code__ = compiled[free]
-        return before
 
 
 def loaded(name: str) -> ModuleType | None:

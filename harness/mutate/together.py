@@ -1,9 +1,9 @@
 """Likely survivors run together: what a few of the best checks do not notice, hardly any check does.
 
 Mutants of different places go into the program at once and meet the checks that are left. A check that holds then
-has noticed none of them. One that fails is run on each of them alone; whoever it notices is run once more, by itself,
-from the beginning. Two mutants that hide each other would pass: the second run of survivors, each in an interpreter
-of its own, is what they are called survivors for.
+has noticed none of them. One that fails is run on each half of them, and so on; whoever it notices is run once more,
+by itself, from the beginning. Two mutants that hide each other would pass: the second run of survivors, each in an
+interpreter of its own, is what they are called survivors for.
 """
 
 from __future__ import annotations
@@ -16,39 +16,55 @@ from harness.mutate.budget import Budget
 from harness.mutate.checks import Check
 from harness.mutate.jobs import Job, Report, Step, Undo
 from harness.mutate.pool import Pool
-from harness.mutate.program import Program
+from harness.mutate.program import Program, Redo
 from harness.mutate.pursuit import run_step
 from harness.mutate.sites import Site
 
 ENOUGH = 10
 """So many checks a mutant meets alone before it is taken for a likely survivor."""
-CROWD = 24
+CROWD = 32
 """At most so many run together."""
 
 
 class Crowd:
-    """Several mutants in one program. `names` are those in it now."""
+    """Several mutants in one program. `names` are those in it now.
+
+    What a function becomes with some of them is compiled once, however often they come and go.
+    """
 
     def __init__(self, program: Program, sites: Mapping[str, Site]) -> None:
         self._program, self._sites = program, sites
-        self._undo: list[Undo] = []
+        self._there: dict[int, tuple[frozenset[str], Undo]] = {}
+        self._known: dict[frozenset[str], Redo] = {}
+        self.names: frozenset[str] = frozenset()
 
     def put(self, names: Iterable[str]) -> None:
         """These and no others."""
-        self.clear()
-        sites = [self._sites[name] for name in names]
-        edited = [edit for site in sites for edit in site.edit()]
-        try:
-            for source, function in {id(s.function): (s.source, s.function) for s in sites}.values():
-                self._undo.append(self._program.swap(source, function, function.node))
-        finally:
-            for e in reversed(edited):
-                setattr(e.holder, e.name, e.new)
+        self.names = frozenset(names)
+        wanted: dict[int, list[Site]] = {}
+        for name in sorted(self.names):
+            wanted.setdefault(id(self._sites[name].function), []).append(self._sites[name])
+        for function in [f for f in self._there if self._there[f][0] != _names(wanted.get(f, ()))]:
+            self._there.pop(function)[1]()
+        for function, sites in wanted.items():
+            if function not in self._there:
+                self._there[function] = _names(sites), self._in(sites)
+
+    def _in(self, sites: Sequence[Site]) -> Undo:
+        """All of these, which change one function."""
+        names = _names(sites)
+        if names not in self._known:
+            edited = [edit for site in sites for edit in site.edit()]
+            try:
+                self._known[names] = self._program.made(sites[0].source, sites[0].function, sites[0].function.node)
+            finally:
+                for e in reversed(edited):
+                    setattr(e.holder, e.name, e.new)
+        return self._known[names]()
 
     def clear(self) -> None:
         """None of them."""
-        while self._undo:
-            self._undo.pop()()
+        self.put(())
 
     def apply(self) -> Undo:
         """All of them."""
@@ -59,16 +75,28 @@ class Crowd:
         self, step: Step, checks: Sequence[Check], budget: Budget, tell: Callable[[Step], None], left: Sequence[str]
     ) -> list[str]:
         """Which of those `left`, which are in the program, a check notices; they go out of it."""
-        if not run_step(step, checks, budget):
-            return []
-        seen = []
-        for name in left:
-            self.put([name])
+
+        def noticed(names: Sequence[str]) -> list[str]:
             tell(step)
-            if run_step(step, checks, budget):
-                seen.append(name)
-        self.put([name for name in left if name not in seen])
+            if not run_step(step, checks, budget):
+                return []
+            if len(names) == 1:
+                return list(names)
+            half = len(names) // 2
+            seen = []
+            for part in (names[:half], names[half:]):
+                self.put(part)
+                seen += noticed(part)
+            return seen
+
+        seen = noticed(left)
+        if self.names != set(left) or seen:
+            self.put([name for name in left if name not in seen])
         return seen
+
+
+def _names(sites: Iterable[Site]) -> frozenset[str]:
+    return frozenset(site.id for site in sites)
 
 
 def run(
@@ -90,7 +118,7 @@ def run(
     rest = {name: _rest(job, report) for name, (job, report) in first.items()}
     alone: list[Job] = []
     crowds = []
-    for names in crowded([sites[name] for name in first]):
+    for names in crowded([(sites[name], rest[name].steps) for name in first]):
         if len(names) == 1:
             alone.append(rest[names[0]])
         else:
@@ -129,22 +157,34 @@ def _crowd(members: Sequence[Job], crowd: Crowd) -> Job:
     return Job(name, crowd.apply, order, group=members[0].group, members=tuple(members), crowd=crowd)
 
 
-def crowded(sites: Sequence[Site]) -> list[list[str]]:
-    """Groups of mutants that touch different places, those of one function near each other."""
-    groups: list[tuple[list[str], dict[int, list[tuple[range, set[Any]]]]]] = []
-    for site in sites:
+def crowded(mutants: Sequence[tuple[Site, Sequence[Step]]]) -> list[list[str]]:
+    """Groups of mutants that touch different places, each in the one to whose checks its own add the least."""
+    groups: list[_Group] = []
+    for site, steps in sorted(mutants, key=lambda m: -_cost(m[1])):
         lines = range(min(site.lines.start, site.line), max(site.lines.stop, site.place.end_line + 1))
         touched = lines, {(id(e.holder), e.name) for e in site.change.edits}
-        for names, taken in groups:
-            others = taken.get(id(site.function), [])
-            if len(names) < CROWD and site.source.name == names[0].partition(":")[0] and not _clash(touched, others):
-                break
+        checks = {step.check: step for step in steps}
+        able = [g for g in groups if len(g.names) < CROWD and not _clash(touched, g.taken.get(id(site.function), ()))]
+        if able:
+            group = min(able, key=lambda g: _cost(step for n, step in checks.items() if n not in g.checks))
         else:
-            names, taken = [], {}
-            groups.append((names, taken))
-        names.append(site.id)
-        taken.setdefault(id(site.function), []).append(touched)
-    return [names for names, _ in groups]
+            group = _Group()
+            groups.append(group)
+        group.names.append(site.id)
+        group.checks.update(checks)
+        group.taken.setdefault(id(site.function), []).append(touched)
+    return [group.names for group in groups]
+
+
+@dataclasses.dataclass
+class _Group:
+    names: list[str] = dataclasses.field(default_factory=list)
+    checks: dict[int, Step] = dataclasses.field(default_factory=dict)
+    taken: dict[int, list[tuple[range, set[Any]]]] = dataclasses.field(default_factory=dict)
+
+
+def _cost(steps: Iterable[Step]) -> float:
+    return sum(step.cpu for step in steps)
 
 
 def _clash(one: tuple[range, set[Any]], others: Iterable[tuple[range, set[Any]]]) -> bool:

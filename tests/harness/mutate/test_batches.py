@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 from harness.mutate.budget import Budget
 from harness.mutate.jobs import Job, Report, Step
@@ -155,9 +156,22 @@ def test_checks_that_killed_go_first_when_they_cost_little():
     job = Job("m", lambda: None, steps)
     assert [s.check for s in killers.order(job)] == [0, 1, 2, 3]
     for check in (0, 1):
-        killers.saw(check, False)
-    killers.saw(2, True)
-    killers.saw(3, True)
+        killers.saw(job, check, False)
+    killers.saw(job, 2, True)
+    killers.saw(job, 3, True)
     assert [s.check for s in killers.order(job)] == [2, 0, 1, 3]
     declared = Job("m", lambda: None, steps, breaks=frozenset({"R-1"}), declared=4)
     assert [s.check for s in killers.order(declared)] == [0, 1, 2, 3]
+
+
+def test_what_killed_mutants_of_the_same_function_goes_before_what_killed_others():
+    steps = tuple(Step(i, 0, 0.001, 0.001) for i in range(3))
+    one, two = (
+        Job(n, lambda: None, steps, site=SimpleNamespace(source=SimpleNamespace(name="m"), qualname=n)) for n in "ab"
+    )
+    killers = Killers()
+    for job, check in ((one, 1), (two, 2)):
+        killers.learn(job, Report("killed", check, met=[1, 2] if check == 2 else [1]))
+        killers.learn(job, Report("killed", check, met=[check]))
+    assert killers.order(one)[0].check == 1
+    assert killers.order(two)[0].check == 2

@@ -10,6 +10,7 @@ from harness.mutate.budget import Budget
 from harness.mutate.forked import forked
 from harness.mutate.jobs import Job, Step
 from harness.mutate.pool import Pool
+from harness.mutate.program import Program
 from tests.harness.mutate.samples import Says
 
 
@@ -42,13 +43,13 @@ def test_silence_is_ended():
 
 def test_a_test_that_leaves_a_process_running_keeps_the_baseline_and_nobody_is_blamed():
     checks = [Says("forks", leave_a_fork), Says("adds", list)]
-    found = scout.baseline(checks, [], Budget(), lambda: None, lambda: None)
+    found = scout.baseline(checks, Program([]), lambda: None, lambda: None)
     assert [m.findings for m in found.measured] == [[], []]
 
 
 def test_the_one_that_ends_the_process_is_named_beside_one_that_leaves_a_process():
     checks = [Says("forks", leave_a_fork), Says("ends", lambda: os._exit(0)), Says("adds", list)]
-    found = scout.baseline(checks, [], Budget(), lambda: None, lambda: None)
+    found = scout.baseline(checks, Program([]), lambda: None, lambda: None)
     assert [bool(m.findings) for m in found.measured] == [False, True, False]
     assert found.measured[1].findings[0].text == "it ends the process on unmutated code (it ended by itself)"
 

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from harness.mutate import operators
-from harness.mutate.source import compile_function
+from harness.mutate.live import compile_function
 from tests.harness.mutate.samples import sites_of, source_of
 
 CASES = [

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness.mutate import operators
+from harness.mutate import operators, screening
 from harness.mutate.cache import Cache
 from harness.mutate.edits import Drop, Edits, Replace
 from harness.mutate.equivalent import Equivalents
@@ -27,6 +27,11 @@ CLIENT = """
 
     def never():
         return 1
+
+    def low(n):
+        if n < 7:
+            return n
+        return n + 0
 """
 
 
@@ -52,10 +57,10 @@ def mutant(name, module, edit, *breaks):
     return Mutant(name, f"{module}:refit", Edits((edit,)), frozenset(breaks), "somewhere#1")
 
 
-def run(made, mutants, screen=None, **plan):
+def run(made, mutants, told=None, **plan):
     _, program, host = made
     plan.setdefault("use_cache", False)
-    return Session(program, host, Plan(mutants, **plan), screen or Quiet()).run()
+    return Session(program, host, Plan(mutants, **plan), told or Quiet()).run()
 
 
 def test_verdicts_tell_declared_from_other_rules(made):
@@ -266,3 +271,23 @@ def test_a_forged_cache_is_rebuilt(made, monkeypatch, name):
     assert [line.rpartition(" ")[0].rpartition(" ")[2] for line in screen.lines] == ["corrupt:"]
     assert [(r.verdict, r.cached) for r in outcome.results] == [("killed", False)]
     assert run(made, mutants, use_cache=True).results[0].cached
+
+
+def test_where_screening_pays_a_check_in_which_a_mutant_changes_no_value_is_not_run(made, monkeypatch):
+    monkeypatch.setattr(screening, "WORTH", 0.0)
+    name, program, _ = made
+    module = sys.modules[name]
+    host = Host(
+        Says("low", lambda: [("", "wrong")] if module.low(1) != 1 else []),
+        Says("high", lambda: [("", "wrong")] if module.low(9) != 9 else []),
+    )
+    sites = [s.mutant() for s in operators.sites(program.sources[name]) if s.qualname == "low"]
+    found = []
+    for screen in (True, False):
+        outcome = run((name, program, host), sites, screen=screen)
+        assert all(not c.wrong for c in outcome.controls)
+        found.append({r.id.split(":", 2)[2]: (r.verdict, r.detail == screening.SAID) for r in outcome.results})
+    assert {n: v for n, (v, _) in found[0].items()} == {n: v for n, (v, _) in found[1].items()}
+    spared = [n.rpartition(":")[0] for n, (_, spared) in found[0].items() if spared]
+    assert spared == ["compare:13:8", "constant:13:12", "arithmetic:15:12"]  # n <= 7, n < 8, n - 0
+    assert not any(spared for _, spared in found[1].values())

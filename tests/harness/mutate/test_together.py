@@ -88,7 +88,7 @@ def test_survivors_meet_every_check_and_share_most(made):
 
 def test_mutants_of_one_place_do_not_meet(made):
     _, _, sites = made
-    groups = together.crowded(list(sites.values()))
+    groups = together.crowded([(site, ()) for site in sites.values()])
     assert sorted(name for group in groups for name in group) == sorted(sites)
     for group in groups:
         lines = [line for name in group for line in sites[name].lines]
@@ -101,7 +101,7 @@ def test_mutants_of_one_place_do_not_meet(made):
 def test_all_of_a_crowd_are_in_the_program_and_then_none(made):
     module, program, sites = made
     chosen = {n: s for n, s in sites.items() if n.rpartition(":")[0].endswith((":constant:3:10", ":constant:5:16"))}
-    [group] = [g for g in together.crowded(list(chosen.values())) if len(g) == 2]
+    [group] = [g for g in together.crowded([(site, ()) for site in chosen.values()]) if len(g) == 2]
     undo = together.Crowd(program, {n: chosen[n] for n in group}).apply()
     assert module.one(1) == 4  # n += 1, n + 2
     undo()
@@ -118,3 +118,37 @@ def test_a_crowd_that_ends_its_process_is_run_one_by_one(made):
     assert len(names) == 2
     reports = _run(made, names, checks)
     assert {reports[n].ending for n in names} == {"survived"}
+
+
+def test_of_many_a_check_finds_those_that_it_notices_by_halves_and_the_rest_stay(made):
+    module, program, sites = made
+    chosen = {n: s for n, s in sites.items() if "constant" in n}
+    [names] = [g for g in together.crowded([(s, ()) for s in chosen.values()]) if len(g) > 3]
+    ran = []
+    check = Says("sees two", lambda: ran.append(1) or _wrong(module.one(1) != 2 or module.two(41) != 43))
+    crowd = together.Crowd(program, {n: chosen[n] for n in names})
+    undo = crowd.apply()
+    seen = crowd.meet(Step(0, 1000, 0.0, 0.0), [check], program.budget, lambda step: None, names)
+    alone = []
+    for name in names:
+        crowd.put([name])
+        alone += [name] * _noticed(check)
+    assert sorted(seen) == sorted(alone)
+    assert alone
+    assert len(alone) < len(names)
+    crowd.put(n for n in names if n not in seen)
+    before = len(ran)
+    assert crowd.meet(Step(0, 1000, 0.0, 0.0), [check], program.budget, lambda step: None, names[:1]) == []
+    assert len(ran) == before + 1
+    undo()
+    assert (module.one(1), module.two(41)) == (2, 43)
+
+
+def test_a_mutant_joins_those_whose_checks_it_shares(made):
+    _, _, sites = made
+    same = [s for n, s in sites.items() if ":one:" in n and s.line == 5][:2]  # these two cannot be together
+    three = [s for n, s in sites.items() if ":three:constant" in n]
+    few, many = (Step(0, 1, 0.1, 0.1),), tuple(Step(n, 1, 0.1, 0.1) for n in range(1, 9))
+    assert len(same) == 2
+    groups = together.crowded([(same[0], few), (same[1], many), (three[0], few), (three[1], many)])
+    assert sorted(map(sorted, groups)) == sorted([sorted([same[0].id, three[0].id]), sorted([same[1].id, three[1].id])])
