@@ -116,6 +116,11 @@ class Session:
         unmet = [str(fault) for fault in self.settings.faults if str(fault) not in fired]
         return f"--fault {', '.join(unmet)} met no call of the client: nothing was faulted there" if unmet else ""
 
+    def raised(self) -> list[str]:
+        """One line when a refit failed though nothing was faulted."""
+        self._gathered.reports |= self._reports
+        return list(text.raised(self._gathered.reports[unit] for unit in self._units if unit in self._gathered.reports))
+
     def write(self) -> tuple[list[str], list[str]]:
         """Write the files of the run: their names, and a line for each that could not be written."""
         self._gathered.reports |= self._reports

@@ -94,8 +94,7 @@ def failures(run: Run) -> list[str]:
     those from which most follows before the others. One for each cause of a harness error: what breaks one scenario
     often breaks all, and the summary names the rules.
     """
-    raised = next(((r.raised, r.unit.scenario) for r in run.reports if r.raised), None)
-    out = [f"! refits fail without any fault: {one_line(raised[0])} (in {raised[1]})"] if raised else []
+    out = list(raised(run.reports))
     violated = causes_first(run.with_status("violated"))
     out += [failure(r, run.lane, echo_of(r, violated)) for r in violated]
     causes = {cause(r): r for r in reversed(run.with_status("error"))}
@@ -103,6 +102,14 @@ def failures(run: Run) -> list[str]:
     allowed = run.settings.allow_inconclusive
     unsettled = [r for r in run.with_status("inconclusive") if not named(r.rule.id, allowed)]
     return out + [failure(r, run.lane) for r in unsettled[:MOST_INCONCLUSIVE]]
+
+
+def raised(reports: Iterable[UnitReport]) -> Iterable[str]:
+    """One line when a refit failed though nothing was faulted."""
+    for report in reports:
+        if report.raised:
+            yield f"! refits fail without any fault: {one_line(report.raised)} (in {report.unit.scenario})"
+            return
 
 
 def causes_first(results: Sequence[Result]) -> list[Result]:

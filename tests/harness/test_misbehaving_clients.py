@@ -40,6 +40,14 @@ class Raises(Adapter):
         raise ImportError("no module named trainer")
 
 
+class RaisesAtOnce(Raises):
+    def setup(self, fleet):
+        pass
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
 def run(capsys, monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)

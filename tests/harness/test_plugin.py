@@ -187,6 +187,16 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(pytester, 
     assert "ERROR: no/r.json: no such folder" in "".join(capfd.readouterr()).replace(f"{pytester.path}/", "")
 
 
+def test_that_refits_fail_without_any_fault_is_told(pytester, suite, capfd):
+    from tests.harness import test_misbehaving_clients
+
+    told = "! refits fail without any fault: ImportError: no module named trainer (in toy/refits)"
+    raises = f"{test_misbehaving_clients.__name__}:RaisesAtOnce"
+    _, _, out = outcome(pytester, capfd, "toysuite", "--lane", "toy", "--sut", raises, *OFF)
+    assert out.count(told) == 1
+    assert "! refits" not in outcome(pytester, capfd, "toysuite", *TOYS, *OFF)[2]
+
+
 def test_a_policy_that_the_client_does_not_declare_is_a_warning(pytester, suite, capfd):
     _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--policy", "terminal")
     remark = "policy terminal is judged, as --policy says; toy declares resume (Caps.policy)"

@@ -133,7 +133,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     unmet = ours.unmet()
     said, unwritten = ours.write()
-    config.stash[_SAID] = [f"? {line}" for line in (unmet, *unwritten) if line] + said
+    config.stash[_SAID] = [*ours.raised(), *(f"? {line}" for line in (unmet, *unwritten) if line), *said]
     if session.exitstatus == 0 and (unmet or unwritten):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if unmet else pytest.ExitCode.USAGE_ERROR
 
@@ -141,7 +141,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What `pytest_sessionfinish` failed for, and the files that it wrote."""
     for line in config.stash.get(_SAID, ()):
-        terminalreporter.write_line(line, yellow=line.startswith("?"))
+        terminalreporter.write_line(line, yellow=line.startswith(("?", "!")))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
