@@ -167,7 +167,7 @@ class Exchange:
 
         asked = self._asked
         url = httpx.URL(self._keeper.server())
-        headers = [(b"host", url.netloc), *_passed(asked.headers, b"host", b"content-length")]
+        headers = [(b"host", url.netloc), *passed_on(asked.headers, b"host", b"content-length")]
         target = url.raw_path.rstrip(b"/") + asked.target
         request = httpx.Request(asked.method, url.copy_with(raw_path=target), headers=headers, content=asked.body)
         try:
@@ -189,7 +189,7 @@ class Exchange:
             parts.append(chunk)
             if events:
                 if not self._streaming:
-                    await self._start(response.status_code, _passed(headers, b"content-length"))
+                    await self._start(response.status_code, passed_on(headers, b"content-length"))
                 if chunk.endswith(_LAST_EVENT):  # its client acts on that: the keeper has to know first
                     self._rest += chunk
                 else:
@@ -209,7 +209,7 @@ class Exchange:
         if self._asked.method != "HEAD":
             length = str(len(answer.body)).encode()
             headers = (*((n, v) for n, v in headers if n != b"content-length"), (b"content-length", length))
-        await self._start(answer.status, _passed(headers))
+        await self._start(answer.status, passed_on(headers))
         await self._send({"type": "http.response.body", "body": answer.body})
 
     async def _cut(self, ended: str) -> None:
@@ -233,7 +233,7 @@ def _value(headers: Headers, wanted: bytes) -> bytes:
     return next((value for name, value in headers if name == wanted), b"")
 
 
-def _passed(headers: Headers, *less: bytes) -> Headers:
+def passed_on(headers: Headers, *less: bytes) -> Headers:
     """Without what belongs to one connection only."""
     named = {part.strip().lower() for part in _value(headers, b"connection").split(b",")}
     return tuple((n, v) for n, v in headers if n not in _HOP and n not in named and n not in less)

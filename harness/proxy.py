@@ -88,7 +88,7 @@ class Proxy:
         # uvicorn's loggers belong to the whole process: they are left as they are.
         config = uvicorn.Config(
             application,
-            http=_protocol(),
+            http=door_protocol(),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -149,7 +149,8 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
 
-def _protocol() -> Any:
+def door_protocol() -> Any:
+    """The protocol of a server whose applications may cut their connection."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Door(H11Protocol):

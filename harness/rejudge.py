@@ -45,8 +45,17 @@ def rules_for(history: History, book: Book) -> tuple[list[Rule], str]:
     """The rules that may judge a history, and which they are in words.
 
     Those of the scenario that it names: another rule may rest on what that scenario does not do, and accuse for it.
-    Without a known scenario those of its side: the client's where a client refits, else the engine's.
+    Without a known scenario those of its side: the client's where a client refits, else the engine's. A recording of a
+    live run names what it cannot tell (`not_judged` in its header): those rules are left out.
     """
+    rules, which = _all_for(history, book)
+    untold = history.header.meta.get("not_judged")
+    if not isinstance(untold, list) or not untold:
+        return rules, which
+    return [rule for rule in rules if rule.id not in untold], f"{which}; without {quoted(' '.join(map(str, untold)))}"
+
+
+def _all_for(history: History, book: Book) -> tuple[list[Rule], str]:
     name = str(history.header.meta.get("scenario", ""))
     scenario = book.scenarios.get(name)
     if scenario is not None:

@@ -52,7 +52,7 @@ class SglangCpuLane:
     default_tp = 1
     default_side = "engine"
     provides: frozenset[str] = frozenset({"groups"})
-    versions = environments.SUPPORTED
+    versions: tuple[str, ...] = environments.SUPPORTED
     max_live = MAX_LIVE
     spares = 0
     reserve = 0

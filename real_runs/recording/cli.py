@@ -1,0 +1,101 @@
+"""`refitcheck record`: a transparent proxy in front of running servers, whose history `refitcheck judge` reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import RefitcheckError, UsageError
+
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def record(
+    upstream: Annotated[list[str], typer.Option(help="http://HOST:PORT of a server; repeat it for e1, e2, ...")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The history to write; it must be new.")],
+    host: Annotated[str, typer.Option(help="Where to listen; anything but loopback lets others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The first door's port, 0 for any.")] = 0,
+    engine: Annotated[str, typer.Option(help="Their SGLang version and tp, as 0.5.23:2, instead of asking.")] = "",
+    policy: Annotated[str, typer.Option(help="What the trainer does after a partial update.")] = "resume",
+    keep_tokens: Annotated[bool, typer.Option("--keep-tokens", help="Write prompts and answers too.")] = False,
+    keep_keys: Annotated[bool, typer.Option("--keep-keys", help="Write fields that are called like keys too.")] = False,
+    most_body: Annotated[int, typer.Option(min=1, help="Bytes of one body that are looked at.")] = 64 * 2**20,
+    most: Annotated[int, typer.Option(min=10_000, help="Bytes of the history; more is passed and not recorded.")] = 200
+    * 2**20,
+) -> None:
+    """Record what passes between a trainer and its servers, for `refitcheck judge`.
+
+    Point the trainer at the printed urls. Headers are never written, nor prompts, answers and keys unless asked for.
+    It goes on while servers die and come back, and ends with Ctrl-C.
+    """
+    from real_runs.recording.keeping import Keeping
+    from real_runs.recording.serving import Plan, Recorder
+
+    def say(line: str) -> None:
+        typer.echo(f"refitcheck: {line}", err=True)
+
+    try:
+        urls = tuple(_url(url) for url in upstream)
+        version, tp = _given(engine) if engine else _asked(list(urls))
+        if out.exists():
+            raise UsageError(f"{out} is there already; a history is one recording")
+        keeping = Keeping(tokens=keep_tokens, keys=keep_keys)
+        plan = Plan(urls, version, tp, out, host, port, policy, keeping, most_body, most)
+        recorder = Recorder(plan, say)
+    except OSError as error:
+        say(f"{error.filename or out}: {error.strerror or error}")
+        raise typer.Exit(4) from None
+    except RefitcheckError as error:
+        say(str(error))
+        raise typer.Exit(error.exit_code) from None
+    if host not in LOOPBACK:
+        say(f"listening on {host}: whoever reaches it reaches the servers")
+    with recorder:
+        for number, (door, url) in enumerate(zip(recorder.urls, urls, strict=True)):
+            typer.echo(f"e{number}  {door}  ->  {url}  sglang {version} tp {tp}")
+        _until_told()
+    trace = recorder.trace
+    say(f"{trace.written} records in {out}; refitcheck judge {out}")
+    if trace.lost:
+        say(f"{trace.lost} records are missing at its end")
+        raise typer.Exit(3)
+
+
+def _until_told() -> None:
+    told = threading.Event()
+    before = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        told.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _url(text: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        raise UsageError(f"--upstream {text}: give http://HOST:PORT")
+    return text.rstrip("/")
+
+
+def _given(text: str) -> tuple[str, int]:
+    from fakes.engine.profiles import PROFILES
+
+    version, _, tp = text.partition(":")
+    if version not in PROFILES or not (tp or "1").isdecimal() or int(tp or 1) < 1:
+        raise UsageError(f"--engine {text}: give VERSION:TP; versions are {', '.join(PROFILES)}")
+    return version, int(tp or 1)
+
+
+def _asked(urls: list[str]) -> tuple[str, int]:
+    from real_runs.sglang_url import API_KEY, looked_at
+
+    found = looked_at(urls, os.environ.get(API_KEY) or None)
+    return found[0].version, found[0].tp

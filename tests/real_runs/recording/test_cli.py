@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import signal
+import threading
+
+import httpx
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from harness.history_files import read_history
+from real_runs.recording import cli
+from tests.real_runs.recording.stage import Stub, reply
+
+APP = typer.Typer()
+APP.command()(cli.record)
+SERVER = {"version": "0.5.22", "tp_size": 2, "dtype": "bfloat16", "model_path": "m", "weight_version": "default"}
+
+
+@pytest.fixture
+def stub():
+    made = Stub()
+    made.answer = lambda handler, body: reply(handler, 200, httpx.Response(200, json=SERVER).content)
+    yield made
+    made.stop()
+
+
+def call(*words, meanwhile=lambda: None, monkeypatch=None):
+    if monkeypatch is not None:
+        monkeypatch.setattr(cli, "_until_told", meanwhile)
+    return CliRunner().invoke(APP, [str(word) for word in words])
+
+
+def test_it_says_where_it_listens_and_where_it_wrote(stub, tmp_path, monkeypatch):
+    out = tmp_path / "h.jsonl"
+    found = call("--upstream", stub.url, "-o", out, monkeypatch=monkeypatch)
+
+    assert found.exit_code == 0, found.output
+    assert f"->  {stub.url}  sglang 0.5.22 tp 2" in found.output
+    assert f"1 records in {out}; refitcheck judge {out}" in found.output
+    header = read_history(out).header
+    assert (header.engine_version, header.tp, header.lane, header.clock) == ("0.5.22", 2, "recorded", "real")
+
+
+def test_two_upstreams_are_two_engines_of_the_version_that_was_given(stub, tmp_path, monkeypatch):
+    words = ("--upstream", stub.url, "--upstream", "https://x.example:1", "--engine", "0.5.23:4")
+    found = call(*words, "-o", tmp_path / "h.jsonl", monkeypatch=monkeypatch)
+
+    assert [line[:2] for line in found.output.splitlines()[:2]] == ["e0", "e1"]
+    assert read_history(tmp_path / "h.jsonl").header.tp == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--upstream", "ftp://x"), "give http://HOST:PORT"),
+        (("--upstream", "http://127.0.0.1:1"), "Connection refused"),
+        (("--upstream", "http://127.0.0.1:1", "--engine", "9.9"), "give VERSION:TP"),
+        (("--upstream", "http://127.0.0.1:1", "--engine", "0.5.23:0"), "give VERSION:TP"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, words, said):
+    found = call(*words, "-o", tmp_path / "h.jsonl")
+
+    assert found.exit_code == 4
+    assert said in found.output
+    assert len(found.output.splitlines()) == 1
+    assert not (tmp_path / "h.jsonl").exists()
+
+
+def test_a_history_is_one_recording(stub, tmp_path):
+    (tmp_path / "h.jsonl").write_text("kept")
+    found = call("--upstream", stub.url, "--engine", "0.5.23", "-o", tmp_path / "h.jsonl")
+
+    assert (found.exit_code, "is there already" in found.output) == (4, True)
+    assert (tmp_path / "h.jsonl").read_text() == "kept"
+    assert call("--upstream", stub.url, "--engine", "0.5.23", "-o", tmp_path / "no" / "h").exit_code == 4
+
+
+def test_a_signal_ends_it(monkeypatch):
+    handlers = {}
+
+    def install(number, handler):
+        before, handlers[number] = handlers.get(number), handler
+        if number == signal.SIGTERM and before is None:
+            threading.Thread(target=lambda: handlers[signal.SIGTERM](number, None)).start()
+        return before
+
+    monkeypatch.setattr(signal, "signal", install)
+    cli._until_told()
+
+    assert handlers == {signal.SIGINT: None, signal.SIGTERM: None}
