@@ -137,6 +137,15 @@ class Bench(EngineBench):
         """What the adapter can do."""
         return self.sut.capabilities()
 
+    @property
+    def declared(self) -> Caps:
+        """What it says that it can do, also before it is set up."""
+        if self._sut is not None:
+            return self.caps
+        if self._sut_factory is None:
+            raise Unsupported("no system under test: this is an engine-side run")
+        return self._made()[1]
+
     def _fleet(self, caps: Caps) -> Fleet:
         from harness.endpoint import endpoints_of
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, disks, engine, envelope, guards, receive, transport, workers
+    from conformance.catalogue import broadcast, derived, disks, engine, envelope, guards, receive, transport, workers
 
     return (
         *envelope.THIRTEEN,
@@ -23,6 +23,7 @@ def mutants() -> tuple[Mutant, ...]:
         *broadcast.MUTANTS,
         *guards.MUTANTS,
         *disks.MUTANTS,
+        *derived.MUTANTS,
         *receive.MUTANTS,
         *workers.MUTANTS,
         *engine.MUTANTS,

@@ -31,13 +31,13 @@ DEFECTS: dict[str, str] = {
     **_all("D66", EQUAL, "a round of the aligner gives something out or ends it; a property with a time limit says so"),
     **_all("D71 D74 D75 D76 D79", PACKAGING, "schemas, scripts and environments"),
     **_all("D81 D82 D83 D84 D85 D86 D87 D88 D89 D90 D91 D92 D93 D94 D95", NO_PART, "a monitor and recovery", 6),
-    **_all("D96 D98 D99 D100 D101 D103 D104 D105 D106", NO_PART, "quantised refits", 4),
+    **_all("D96", EQUAL, "the models have no experts; that no router is covered is a test of the client's own"),
+    **_all("D98 D105", NO_PART, "a conversion of checkpoints ahead of time", 4),
+    **_all("D100 D101", PACKAGING, "tests that never ran"),
     **_all("D102", PACKAGING, "imports between stacked branches"),
     **_all("D115 D117", PACKAGING, "schemas and launch arguments"),
     **_all("D113 D114", NO_PART, "rollout environments", 6),
     **_all("D118", GPU, "kernel layouts of MoE weights"),
 }
 
-LENIENT: dict[str, str] = {
-    "finalise-made-idempotent": NO_PART.format("a finalisation that is not: dense layers have nothing to finalise", 4),
-}
+LENIENT: dict[str, str] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RAY = "issue 6: Ray actors, monitors, routers and start-up"
-DERIVED = "issue 4: derived state of quantised layers"
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ REPORTS = (
     _later("radixark/miles#1730", "NAME-4", "issue 4: experts, whose names decide what is sharded"),
     _seen("radixark/miles#1730", "COLL-5"),
     _later("sgl-project/sglang#27718", "DRAFT-1", "issue 4: draft models"),
-    _later("verl-project/verl#7519", "DERIV-1", DERIVED),
-    _later("sgl-project/sglang#28963", "DERIV-3", DERIVED),
+    _seen("verl-project/verl#7519", "DERIV-1"),
+    _seen("sgl-project/sglang#28963", "DERIV-3"),
     _seen("NVIDIA-NeMo/RL#3226", "NAME-4"),
     _seen("lightseekorg/tokenspeed#1373", "VERIF-1"),
     _seen("lightseekorg/tokenspeed#1373", "NAME-2", "NAME-2", "VERIF-1"),
@@ -96,7 +95,7 @@ REPORTS = (
     _seen("NVIDIA-NeMo/RL#3612", "MEM-1", "MEM-71"),
     _seen("sgl-project/sglang#39562", "CACHE-5"),
     _seen("vllm-project/vllm#51258", "IPC-1"),
-    _later("sgl-project/sglang#40586", "DERIV-3", DERIVED),
+    _seen("sgl-project/sglang#40586", "DERIV-3"),
     _later("radixark/miles#2475", "FLEET-2", RAY),
     _seen("vllm-project/vime#329", "COLL-2"),
     _seen("vllm-project/vime#329", "COLL-3"),
@@ -108,7 +107,7 @@ REPORTS = (
     _seen("radixark/miles#2783", "CACHE-4"),
     _seen("areal-project/AReaL#1444", "PAUSE-5"),
     _seen("areal-project/AReaL#1444", "ERR-1"),
-    _later("sgl-project/sglang#40587", "DERIV-3", DERIVED),
+    _seen("sgl-project/sglang#40587", "DERIV-3"),
     _seen("sgl-project/sglang#40587", "SESS-4"),
 )
 """66 reports, one line for each promise that each of them saw broken."""

@@ -24,6 +24,7 @@ MODULES = (
     "verif",
     "coll",
     "disk",
+    "deriv",
 )
 
 

@@ -45,7 +45,13 @@ def _defaults(original: Any) -> Any:
         plain = {
             **dict.fromkeys(("nodes_per_engine", "data_parallel_size", "pipeline_parallel_size"), 1),
             **{"expert_parallel_size": 1, "tensor_parallel_size": min(sizes), "pause_mode": "abort"},
-            **{"colocated": True, "trainer": "megatron", "transport": "auto", "kv_scales": None},
+            **{
+                "colocated": True,
+                "trainer": "megatron",
+                "transport": "auto",
+                "kv_scales": None,
+                "quantisation": {"scheme": "bf16"},
+            },
         }
         return str(original({key: setup.get(key, plain[key]) for key in plain}, sizes))
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from harness.scenario import Scenario
 
-MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory", "coll", "nixl", "guard", "disk")
+MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory", "coll", "nixl", "guard", "disk", "deriv")
 
 
 def scenarios() -> tuple[Scenario, ...]:

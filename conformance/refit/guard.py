@@ -51,6 +51,7 @@ def setup_of(bench: Bench, **changes: Any) -> dict[str, Any]:
         "expert_parallel_size": 1,
         "pause_mode": "retract" if version_matches(bench.version, ">=0.5.21") else "abort",
         "kv_scales": None,
+        "quantisation": {"scheme": "bf16"},
     }
     return {**plain, **changes}
 

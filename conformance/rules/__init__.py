@@ -23,6 +23,7 @@ FAMILIES = (
     "coll",
     "guard",
     "disk",
+    "deriv",
 )
 
 

@@ -34,6 +34,11 @@ def _refusals(history: History, *, missing: bool) -> Verdict:
     return held(exercised)
 
 
+def refused_by_name(history: History) -> Verdict:
+    """Of set-ups whose keys are all there: each that names a word is refused with it, before any call."""
+    return _refusals(history, missing=False)
+
+
 def _called(history: History, notes: list[Note], at: int) -> str:
     """The first call of the client between the set-up before and this one, farewells of the former aside."""
     before = [n.pos for n in (*notes[:at], *history.facts("closing", source="harness")) if n.pos < notes[at].pos]
@@ -79,7 +84,7 @@ RULES = (
     refit(
         "GUARD-1",
         "A set-up that no transport can refit is refused by name before any engine is called.",
-        lambda history: _refusals(history, missing=False),
+        refused_by_name,
         ["NVIDIA-NeMo/RL#3612", "managers/tokenizer_control_mixin.py:452@0.5.23"],
     ),
     refit(

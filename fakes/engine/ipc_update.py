@@ -79,7 +79,8 @@ class IpcUpdate:
         def load(message: Message) -> Raised | None:
             return self._load(rank, message)
 
-        return Worker(rank, address, self._s.config.checkpoint_engine, self._s.next_id, load, lambda: None)
+        config, ranks = self._s.config, self._s.ranks
+        return Worker(rank, address, config.checkpoint_engine, self._s.next_id, load, ranks[rank].finalise)
 
     def _load(self, rank: int, message: Message) -> Raised | None:
         try:

@@ -73,6 +73,23 @@ def route(name: str, *, kind: str, layers: int, params: Container[str]) -> tuple
     return (name, None) if name in params else None
 
 
+_RANKS = {"float8_e4m3fn": 0, "float8_e5m2": 0, "float8_e4m3fnuz": 0, "float8_e5m2fnuz": 0}
+_RANKS |= {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
+
+
+def check_dtype(target: np.ndarray, loaded: np.ndarray, name: str) -> None:
+    """copy_with_check, by which the parameters of quantised layers are loaded: nothing is made smaller on the way
+    (layers/parameter.py:51@0.5.23). Where nothing is quantised (embeddings, norms) everything is cast."""
+    if "_proj." not in name or target.dtype == loaded.dtype:
+        return
+    to, of = str(target.dtype), str(loaded.dtype)
+    words = f"target.dtype=torch.{to}, loaded_weight.dtype=torch.{of}"
+    if to not in _RANKS or of not in _RANKS:
+        raise LoadError("ValueError", f"Unsupported copy between dtypes: {words}")
+    if _RANKS[to] < _RANKS[of]:
+        raise LoadError("ValueError", f"Downcasting not allowed: {words}")
+
+
 def load_into(target: np.ndarray, param: Param, loaded: np.ndarray, shard: Shard | None, *, cpu: bool) -> None:
     """Copy one full tensor into one rank's parameter, cast to its dtype.
 

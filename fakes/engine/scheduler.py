@@ -29,7 +29,7 @@ from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state
 from fakes.engine.watchdog import Watchdog
 from fakes.engine.weight_update import WeightUpdater
-from fakes.engine.weights import RankWeights
+from fakes.engine.weights import loaded_ranks
 
 LONGEST_SLEEP_S = (2**63 - 1) // 10**9
 """time.sleep takes nanoseconds in 64 bits."""
@@ -66,12 +66,7 @@ class Scheduler:
         self.inbox: deque[tuple[str, dict[str, Any]]] = deque()
         self.paused = False
         self.weight_version = config.weight_version
-        self.ranks = [
-            RankWeights(model_config, rank, config.tp_size, config.dtype, device=config.device)
-            for rank in range(config.tp_size)
-        ]
-        for rank in self.ranks:
-            rank.load(weights.items())
+        self.ranks = loaded_ranks(config, model_config, weights)
         self.model = Model(model_config, self.ranks)
         self.cache = PrefixCache(config.max_total_tokens)
         self.batch = Batch(
@@ -83,7 +78,7 @@ class Scheduler:
             max_tokens=config.max_total_tokens,
             eos=eos_ids(model_config),
             seed=config.random_seed,
-            model_key=model_key(model_config, config.tp_size, config.dtype),
+            model_key=model_key(model_config, config.tp_size, config.dtype + config.quantisation),
             observe=self._observe_request,
         )
         self.load = Load(self.batch)

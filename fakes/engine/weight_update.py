@@ -47,7 +47,7 @@ class WeightUpdater:
         self._s = scheduler
         self._p = scheduler.profile
         self.session: Session | None = None
-        self.wholeness = Wholeness(hf_names, scheduler.ranks[0].params)
+        self.wholeness = Wholeness(hf_names, scheduler.ranks[0].layout)
         self._updates = 0
         self.groups = Groups(scheduler)
         config, profile = scheduler.config, scheduler.profile
@@ -97,9 +97,17 @@ class WeightUpdater:
                 raise crash(m.MILES_NO_SESSION)
             return failed(m.NO_SESSION.text)
         selector, self.session = self.session.selector, None
+        if selector != "draft":
+            self._finalise()
         self._s.observe("session", state="closed", selector=selector, op="end_weight_update")
         self._s.emit(Barrier("end_weight_update"))
         return ok(m.SUCCESS.text)
+
+    def _finalise(self) -> None:
+        """process_weights_after_loading of every module, also of those that nothing was sent for
+        (model_loader/loader.py:1079@0.5.23)."""
+        for rank in self._s.ranks:
+            rank.finalise()
 
     def _refused(self, op: str) -> Reply | None:
         """What an update outside a session gets, None when it may run."""
@@ -290,6 +298,7 @@ class WeightUpdater:
             except LoadError as error:
                 raise Crash(error.type, error.message, rank) from None
             self._fact(rank, names, rank, "disk", "")
+        self._finalise()
         return {**self._after_load(obj, "update_weights_from_disk", m.DISK_OK.text, barrier=False), **_PAUSED}
 
     def _by_name(self, obj: dict[str, Any]) -> dict[str, Any]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fakes.engine.layout import Param, Shard, device_layout
-from fakes.engine.loading import LoadError, default_load, load_into, not_a_name, route
+from fakes.engine.loading import LoadError, check_dtype, default_load, load_into, not_a_name, route
+from fakes.engine.quantised import E4M3, MODULES, SCALE, SCHEMES, Kernels, Scheme, quantised_layout
 from fakes.tiny import NUMPY_DTYPES
 
-__all__ = ["LoadError", "RankWeights", "get_weights_by_name"]
+if TYPE_CHECKING:
+    from fakes.engine.protocol import EngineConfig
 
+__all__ = ["LoadError", "RankWeights", "get_weights_by_name", "loaded_ranks"]
+
+
+STORED = (*MODULES, *(name + SCALE for name in MODULES))
+"""What is not of the model's own dtype where it is quantised."""
 
 MAX_ROUTES = 100_000
 """How many names a rank remembers the way of."""
@@ -28,16 +35,27 @@ class RankWeights:
     """
 
     def __init__(
-        self, model_config: Mapping[str, Any], tp_rank: int, tp_size: int, dtype: str, *, device: str = "cpu"
+        self,
+        model_config: Mapping[str, Any],
+        tp_rank: int,
+        tp_size: int,
+        dtype: str,
+        *,
+        device: str = "cpu",
+        quantisation: str = "",
     ) -> None:
         self.config = dict(model_config)
         self.tp_rank = tp_rank
         self.tp_size = tp_size
         self.dtype = NUMPY_DTYPES[dtype]
         self.layout: dict[str, Param] = device_layout(model_config, tp_rank, tp_size)
+        scheme = SCHEMES[quantisation] if quantisation else None
+        if scheme is not None:
+            self.layout = quantised_layout(self.layout, scheme)
         self.params: dict[str, np.ndarray] = {
-            name: np.zeros(param.shape, dtype=self.dtype) for name, param in self.layout.items()
+            name: np.zeros(param.shape, dtype=self._stored(name, scheme)) for name, param in self.layout.items()
         }
+        self._kernels = None if scheme is None else Kernels(scheme, self.params, self._touch)
         self.version = 0
         self._cpu = device == "cpu"
         self._routes: dict[str, tuple[str, Shard | None] | None] = {}
@@ -62,6 +80,8 @@ class RankWeights:
             if target is None:
                 continue
             device_name, shard = target
+            if self._kernels is not None:
+                check_dtype(self.params[device_name], tensor, device_name)
             try:
                 load_into(self.params[device_name], self.layout[device_name], tensor, shard, cpu=self._cpu)
             finally:
@@ -85,9 +105,14 @@ class RankWeights:
             applied.append(name)
         return applied
 
+    def finalise(self) -> None:
+        """process_weights_after_loading of every module: nothing where nothing is quantised."""
+        if self._kernels is not None:
+            self._kernels.finalise()
+
     def fill(self, name: str, value: np.ndarray | float) -> None:
         """Overwrite one device parameter."""
-        self.params[name][...] = np.asarray(value).astype(self.dtype)
+        self.params[name][...] = np.asarray(value).astype(self.params[name].dtype)
         self._touch(name)
 
     def zero(self) -> None:
@@ -133,7 +158,9 @@ class RankWeights:
         multiplies with."""
         found = self._wide.get(name)
         if found is None:
-            value = self.params[name].astype(np.float64)
+            quantised = self._kernels is not None and name in self._kernels.modules
+            stored = self._kernels.read(name) if quantised else self.params[name]  # type: ignore[union-attr]
+            value = stored.astype(np.float64)
             found = self._wide[name] = np.ascontiguousarray(value.T) if value.ndim == 2 else value
         return found
 
@@ -156,11 +183,31 @@ class RankWeights:
             self._routes[name] = found
         return self._routes[name]
 
+    def _stored(self, name: str, scheme: Scheme | None) -> np.dtype[Any]:
+        if scheme is None or not name.endswith(STORED):
+            return self.dtype
+        return scheme.scale if name.endswith(SCALE) else E4M3
+
     def _touch(self, name: str) -> None:
         self.version += 1
         self._hashes.pop(name, None)
-        self._wide.pop(name, None)
+        self._wide.pop(name if self._kernels is None else self._kernels.weight_of(name), None)
         self._state = None
+
+
+def loaded_ranks(
+    config: EngineConfig, model_config: Mapping[str, Any], weights: Mapping[str, np.ndarray]
+) -> list[RankWeights]:
+    """The ranks of an engine as it is launched: a checkpoint loaded and finalised."""
+    quantisation, device = config.quantisation, config.device
+    ranks = [
+        RankWeights(model_config, rank, config.tp_size, config.dtype, device=device, quantisation=quantisation)
+        for rank in range(config.tp_size)
+    ]
+    for rank in ranks:
+        rank.load(weights.items())
+        rank.finalise()
+    return ranks
 
 
 _FUSED = (("qkv_proj", "q"), ("qkv_proj", "k"), ("qkv_proj", "v"), ("gate_up_proj", "gate"), ("gate_up_proj", "up"))

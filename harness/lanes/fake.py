@@ -133,7 +133,8 @@ class FakeLane:
 
     def expected(self, spec: EngineSpec, seed: int, prompt: Sequence[int], n: int) -> Expected | None:
         """What the fake's own model answers with exactly these weights and nothing cached."""
-        return clean_answer(spec.shape, spec.tied, spec.dtype, spec.tp, seed, tuple(prompt), n)
+        held = quantisation(spec)
+        return clean_answer(spec.shape, spec.tied, spec.dtype, spec.tp, seed, tuple(prompt), n, held)
 
     def close(self) -> None:
         """Nothing is kept between scenarios."""
@@ -166,7 +167,7 @@ class FakeEngine(GatedEngine):
         engine = self._lane.world.add_engine(
             self.name,
             engine_config(self.spec),
-            self._lane.weights(self.spec, self.spec.seed),
+            _checkpoint(self._lane.weights(self.spec, self.spec.seed), quantisation(self.spec)),
             model_config(self.spec.shape, self.spec.tied, self.spec.dtype),
         )
         self.incarnation = engine.incarnation
@@ -244,6 +245,19 @@ class _WorldReply:
         self._ticket.time_out()
 
 
+def quantisation(spec: EngineSpec) -> str:
+    """How an engine holds its linear layers: a key of `fakes.engine.quantised.SCHEMES`, or ""."""
+    return str(dict(spec.options).get("quantisation") or "")
+
+
+def _checkpoint(weights: Mapping[str, np.ndarray], held: str) -> Mapping[str, np.ndarray]:
+    if not held:
+        return weights
+    from fakes.engine.quantised import checkpoint
+
+    return checkpoint(weights, held)
+
+
 def known_versions() -> tuple[str, ...]:
     """The engine versions that can be faked."""
     from fakes.engine.profiles import PROFILES
@@ -284,23 +298,26 @@ def tiny_weights(shape: str, tied: bool, dtype: str, seed: int) -> Mapping[str, 
 
 
 @lru_cache(maxsize=64)
-def _clean_model(shape: str, tied: bool, dtype: str, tp: int, seed: int) -> Any:
+def _clean_model(shape: str, tied: bool, dtype: str, tp: int, seed: int, held: str = "") -> Any:
     from fakes.engine.model import Model
     from fakes.engine.weights import RankWeights
 
     config = model_config(shape, tied, dtype)
-    ranks = [RankWeights(config, rank, tp, dtype) for rank in range(tp)]
+    ranks = [RankWeights(config, rank, tp, dtype, quantisation=held) for rank in range(tp)]
     for rank in ranks:
-        rank.load(tiny_weights(shape, tied, dtype, seed).items())
+        rank.load(_checkpoint(tiny_weights(shape, tied, dtype, seed), held).items())
+        rank.finalise()
     return Model(config, ranks)
 
 
 @lru_cache(maxsize=4096)
-def clean_answer(shape: str, tied: bool, dtype: str, tp: int, seed: int, prompt: tuple[int, ...], n: int) -> Expected:
+def clean_answer(
+    shape: str, tied: bool, dtype: str, tp: int, seed: int, prompt: tuple[int, ...], n: int, held: str = ""
+) -> Expected:
     """Greedy tokens and their logprobs from a clean cache."""
     from fakes.engine.model import log_softmax
 
-    model = _clean_model(shape, tied, dtype, tp, seed)
+    model = _clean_model(shape, tied, dtype, tp, seed, held)
     kv, feed = model.empty_kv(), list(prompt)
     tokens: list[int] = []
     logprobs: list[float] = []

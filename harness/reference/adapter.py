@@ -13,6 +13,7 @@ from harness.reference.engines import Roster
 from harness.reference.errors import BadSetup, BadState, CallFailed
 from harness.reference.markers import Markers
 from harness.reference.profile import EngineProfile
+from harness.reference.quantised import NONE, PLAIN, Plan, plan_of
 from harness.reference.refit import RefitClient
 from harness.reference.setup import transport_of
 from harness.reference.transports import Transport
@@ -108,7 +109,9 @@ class ReferenceSut:
 
     def _transport_of(self, fleet: Fleet, name: str) -> Transport:
         if name == "tensor":
-            return TensorTransport(fleet.trainer, self._bucket_bytes)
+            return TensorTransport(fleet.trainer, self._bucket_bytes, _plan(fleet))
+        if _plan(fleet).scheme != PLAIN:
+            raise BadSetup(f"quantisation is sent by the tensor path alone, not by {name}")
         if name == "disk":
             return DiskTransport(fleet.trainer, self._bucket_bytes)
         if name == "checkpoint-engine":
@@ -162,12 +165,15 @@ class ReferenceSut:
 
     def capabilities(self) -> Caps:
         """What it can do; policy and pause mode may depend on the fleet, so they are final after setup."""
+        optional = {"buckets", "phase", "reported_version", "rollout", "setup"}
+        if self._transport in ("", "tensor"):
+            optional.add("quantisation")
         return Caps(
             transports=frozenset({self._transport} if self._transport else TRANSPORTS),
             policy=self._policy or "resume",
             pause_mode=self._pause_mode or "retract",
             ranks=self._fleet.trainer.ranks if self._fleet else 1,
-            optional=frozenset({"buckets", "phase", "reported_version", "rollout", "setup"}),
+            optional=frozenset(optional),
         )
 
     def close(self) -> None:
@@ -180,6 +186,13 @@ class ReferenceSut:
         if self._fleet is None or self._client is None:
             raise RuntimeError("setup has not been called")
         return self._fleet, self._client
+
+
+def _plan(fleet: Fleet) -> Plan:
+    """Of a setup, or of what the engines hold; engines of which nothing is said hold the model's own dtype."""
+    setup = fleet.options.get("setup")
+    given = fleet.options.get("quantisation") if setup is None else setup["quantisation"]
+    return NONE if given is None else plan_of(given)
 
 
 def _check_policy(policy: str) -> Policy:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.reference.errors import BadSetup
+from harness.reference.quantised import PLAIN, plan_of
 
 KEYS: Mapping[str, type | tuple[type, ...]] = {
     "colocated": bool,
@@ -24,6 +25,7 @@ KEYS: Mapping[str, type | tuple[type, ...]] = {
     "expert_parallel_size": int,
     "pause_mode": str,
     "kv_scales": (dict, type(None)),
+    "quantisation": dict,
 }
 TRAINERS = ("megatron", "fsdp2")
 SETTINGS = ("auto", "tensor", "distributed", "checkpoint-engine", "disk")
@@ -64,7 +66,12 @@ GUARDS = (
     Guard("trainer", lambda s: s["trainer"] not in TRAINERS, f"it is none of {', '.join(TRAINERS)}"),
     Guard("transport", lambda s: s["transport"] not in SETTINGS, f"it is none of {', '.join(SETTINGS)}"),
     Guard("trainer", lambda s: s["trainer"] == "fsdp2" and not s["colocated"], "fsdp2 is for colocated engines only"),
+    Guard("trainer", lambda s: _quantised(s) and s["trainer"] == "fsdp2", "its export is not quantised"),
 )
+
+
+def _quantised(setup: Mapping[str, Any]) -> bool:
+    return plan_of(setup["quantisation"]).scheme != PLAIN
 
 
 def transport_of(setup: Any, tensor_parallel_sizes: frozenset[int]) -> str:
@@ -95,4 +102,7 @@ def transport_of(setup: Any, tensor_parallel_sizes: frozenset[int]) -> str:
     if cell not in TABLE:
         where = "colocated" if setup["colocated"] else "separate"
         raise BadSetup(f"transport {setup['transport']!r} contradicts {where} engines: nothing else is tried instead")
-    return TABLE[cell]
+    transport = TABLE[cell]
+    if _quantised(setup) and transport != "tensor":
+        raise BadSetup(f"quantisation is sent by the tensor path alone, not by {transport}")
+    return transport

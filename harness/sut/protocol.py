@@ -108,9 +108,10 @@ class Caps:
     optional methods of `Sut` that it has, and what else it does: "buckets" where a state of twice the bytes takes more
     update calls, "setup" where its `setup` reads `Fleet.options["setup"]`: a mapping with colocated, trainer (megatron,
     fsdp2), transport (auto, or one by name), nodes_per_engine, tensor_parallel_size, data_parallel_size,
-    pipeline_parallel_size, expert_parallel_size, pause_mode and kv_scales. Without "phase" (the trainer takes the
-    engines' memory, a refit gives it back) rules about released memory are unsupported, without "buckets" that about
-    bucket sizes (`Rule.asks`), unless the client brings their precondition about all the same.
+    pipeline_parallel_size, expert_parallel_size, pause_mode, kv_scales and quantisation. "quantisation": it sends fp8
+    pairs to engines whose `Fleet.options["quantisation"]` is {"scheme": fp8 or mxfp8}. Without "phase" (the trainer
+    takes the engines' memory, a refit gives it back) rules about released memory are unsupported, without "buckets"
+    that about bucket sizes (`Rule.asks`), unless the client brings their precondition about all the same.
     """
 
     transports: frozenset[str] = frozenset({"tensor"})

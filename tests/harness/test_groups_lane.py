@@ -114,7 +114,13 @@ def test_a_call_in_the_background_tells_whether_it_is_over():
 def test_a_setup_that_is_taken_replaces_the_client():
     def go(bench: Bench) -> None:
         base = {
-            **{"colocated": True, "trainer": "megatron", "transport": "auto", "kv_scales": None},
+            **{
+                "colocated": True,
+                "trainer": "megatron",
+                "transport": "auto",
+                "kv_scales": None,
+                "quantisation": {"scheme": "bf16"},
+            },
             **dict.fromkeys(
                 ("nodes_per_engine", "data_parallel_size", "pipeline_parallel_size", "expert_parallel_size"), 1
             ),

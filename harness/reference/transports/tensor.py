@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from harness.reference import quantised
 from harness.reference.buckets import Named, Parcel, parcels
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Engine, Weights
 from harness.reference.errors import BrokenGather, CallFailed
+from harness.reference.quantised import Plan
 from harness.reference.transports.lockstep import agree, next_parcel
 
 PHASE = "transfer"
@@ -73,6 +75,7 @@ class TensorTransfer:
     state: Mapping[str, Any]
     version: str
     bucket_bytes: int
+    plan: Plan = quantised.NONE
 
     def run(self) -> int:
         """Send everything; returns the number of update calls per engine. The first error of any rank is raised."""
@@ -85,12 +88,17 @@ class TensorTransfer:
 
     def _rank(self, rank: int) -> int:
         engine = next((e for e in self.engines if rank in e.ranks), None)
-        stream = parcels(self.trainer.stream(rank, self.state, self._meeting()), self.bucket_bytes)
+        stream = self._parcels(self.trainer.stream(rank, self.state, self._meeting()))
         names: set[str] = set()
         calls = 0
         while self._step(rank, engine, stream, names):
             calls += 1
         return calls
+
+    def _parcels(self, named: Iterator[tuple[str, np.ndarray[Any, Any]]]) -> Iterator[Parcel]:
+        if self.plan.scheme == quantised.PLAIN:
+            return parcels(named, self.bucket_bytes)
+        return quantised.parcels(quantised.groups(named, self.plan), self.bucket_bytes)
 
     def _step(self, rank: int, engine: Engine | None, stream: Iterator[Parcel], names: set[str]) -> bool:
         """One parcel on one rank; False after the last. Raises on every rank what any rank met."""
@@ -98,7 +106,7 @@ class TensorTransfer:
         export: Export | None = None
         error: BaseException | None = None
         try:
-            parcel = next_parcel(stream, names, self.state, PHASE)
+            parcel = next_parcel(stream, names, self.plan.names(self.state), PHASE)
             if engine is not None and parcel is not None:
                 export = self.trainer.export(rank, parcel.named, ((engine.name, engine.ranks.index(rank)),))
         except BaseException as e:
@@ -160,9 +168,10 @@ class TensorTransport:
 
     name = "tensor"
 
-    def __init__(self, trainer: Trainer, bucket_bytes: int) -> None:
+    def __init__(self, trainer: Trainer, bucket_bytes: int, plan: Plan | None = None) -> None:
         self.trainer = trainer
         self.bucket_bytes = bucket_bytes
+        self.plan = plan or quantised.NONE
 
     def world_size(self, engines: Sequence[Engine]) -> int:
         """One trainer rank on the GPU of every engine rank."""
@@ -174,7 +183,8 @@ class TensorTransport:
 
     def send(self, engines: Sequence[Engine], deadline: Deadline, state: Mapping[str, Any], version: str) -> int:
         """See `TensorTransfer`."""
-        return TensorTransfer(self.trainer, engines, deadline, state, version, self.bucket_bytes).run()
+        transfer = TensorTransfer(self.trainer, engines, deadline, state, version, self.bucket_bytes, self.plan)
+        return transfer.run()
 
     def close(self, engines: Sequence[Engine]) -> None:
         """Every export was released by its refit."""

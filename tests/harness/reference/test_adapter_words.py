@@ -62,7 +62,7 @@ def test_what_it_says_that_it_can() -> None:
         "retract",
         1,
     )
-    assert before.optional == {"buckets", "phase", "reported_version", "rollout", "setup"}
+    assert before.optional == {"buckets", "phase", "quantisation", "reported_version", "rollout", "setup"}
     after = client(Rig("0.5.20", spare=2), policy="terminal", transport="tensor").capabilities()
     assert (after.transports, after.policy, after.pause_mode, after.ranks) == (
         frozenset({"tensor"}),
@@ -109,6 +109,7 @@ SETUP = {
     "expert_parallel_size": 1,
     "pause_mode": "abort",
     "kv_scales": None,
+    "quantisation": {"scheme": "bf16"},
 }
 
 

@@ -20,6 +20,7 @@ PLAIN = {
     "expert_parallel_size": 1,
     "pause_mode": "retract",
     "kv_scales": None,
+    "quantisation": {"scheme": "bf16"},
 }
 SIZES = frozenset({2})
 

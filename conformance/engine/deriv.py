@@ -1,0 +1,81 @@
+"""What an engine derives from quantised weights: when it does, and what doing it again does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from conformance.engine.disk import read, shared
+from conformance.engine.steps import ask, begin, end, know, push
+from harness.bench import Bench
+from harness.lanes.base import EngineHandle
+from harness.scenario import ScenarioList
+
+scenarios = ScenarioList("engine/deriv")
+GPU = "not yet: needs a GPU with fp8 kernels of this layout"
+COPIED = {"device": "cuda", "quantisation": "mxfp8"}
+IN_PLACE = {"device": "cuda", "quantisation": "mxfp8-trtllm"}
+
+
+def held(bench: Bench, engine: EngineHandle, seed: int) -> Mapping[str, np.ndarray]:
+    """The weights of a seed as a quantised checkpoint holds them."""
+    from fakes.engine.quantised import checkpoint
+
+    return checkpoint(bench.weights(seed, engine), str(dict(engine.spec.options)["quantisation"]))
+
+
+@scenarios.add("DERIV-51", relation=GPU, lanes=["fake"], versions=">=0.5.21 || miles", options=COPIED)
+def a_session(bench: Bench) -> None:
+    """A whole set, then its end."""
+    e = bench.e0
+    know(bench, e, "derived")
+    push(bench, e, "derived-whole", held(bench, e, 1), seeds=[1])
+    ask(bench, e, "derived")
+
+
+@scenarios.add("DERIV-52", relation=GPU, lanes=["fake"], versions="<0.5.21,!=miles", options=COPIED)
+def no_session(bench: Bench) -> None:
+    """Nothing finalises what tensors brought."""
+    e = bench.e0
+    know(bench, e, "derived")
+    push(bench, e, "derived-never", held(bench, e, 1))
+    ask(bench, e, "derived")
+
+
+@scenarios.add("DERIV-53", relation=GPU, lanes=["fake"], versions=">=0.5.21 || miles", options=IN_PLACE)
+def a_session_without_a_bucket(bench: Bench) -> None:
+    """Begun and ended: what was final is finalised once more."""
+    e = bench.e0
+    know(bench, e, "before", "after")
+    ask(bench, e, "before")
+    begin(bench, e)
+    end(bench, e)
+    ask(bench, e, "after")
+
+
+@scenarios.add("DERIV-54", relation=GPU, lanes=["fake"], versions=">=0.5.21 || miles", options=IN_PLACE)
+def a_session_for_one_layer(bench: Bench) -> None:
+    """The layer that was not sent held the same weights, and loses them."""
+    e = bench.e0
+    know(bench, e, "layer")
+    named = {name: tensor for name, tensor in held(bench, e, 0).items() if ".layers.0." in name}
+    push(bench, e, "derived-part", named)
+    ask(bench, e, "layer")
+
+
+@scenarios.add("DERIV-55", relation=GPU, lanes=["fake"], options=COPIED)
+def a_folder(bench: Bench) -> None:
+    """A disk update finalises by itself."""
+    e = bench.e0
+    know(bench, e, "disk")
+    with shared(bench) as disk:
+        read(bench, disk, e, "derived-disk", held(bench, e, 1), seeds=[1])
+    ask(bench, e, "disk")
+
+
+@scenarios.add("DERIV-56", relation=GPU, lanes=["fake"], options=COPIED, fatal=True)
+def weights_that_were_not_quantised(bench: Bench) -> None:
+    """As if the engine held bfloat16."""
+    e = bench.e0
+    push(bench, e, "derived-bf16", bench.weights(1, e))

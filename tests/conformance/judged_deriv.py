@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from tests.conformance.judged import breaks, holds, leaves_open
+from tests.conformance.judged_guard import built
+from tests.conformance.judged_rank import PROMPT, A, B, push, truth
+from tests.conformance.tape import Tape
+
+WEIGHT = "model.layers.0.mlp.down_proj.weight"
+SCALE = WEIGHT + "_scale_inv"
+
+
+def refits(*tokens: list[int], seeds: tuple[int, ...] = ()) -> Tape:
+    """One refit per answer, of seed 1 unless told."""
+    tape = Tape()
+    truth(tape)
+    for index, said in enumerate(tokens):
+        with tape.refit(index, seed=(seeds or (1,) * len(tokens))[index]):
+            tape.bucket()
+        tape.expect(0, A, (7, index))
+        tape.expect(1, B, (7, index))
+        tape.gen(said, prompt=(7, index), origin="traffic")
+    return tape
+
+
+@holds("DERIV-1")
+def derived() -> Tape:
+    return refits(B)
+
+
+@breaks("DERIV-1", "of seeds [0]")
+def not_derived() -> Tape:
+    return refits(A)
+
+
+@holds("DERIV-3")
+def the_same() -> Tape:
+    return refits(B, B)
+
+
+@breaks("DERIV-3", "of no set")
+def not_the_same() -> Tape:
+    return refits(B, [3, 3])
+
+
+@leaves_open("DERIV-3")
+def another_set() -> Tape:
+    return refits(A, B, seeds=(0, 1))
+
+
+def exports(*named: tuple[str, ...]) -> Tape:
+    tape = Tape()
+    with tape.refit():
+        for number, names in enumerate(named):
+            tape.trainer("export", export=number, sha256=f"p{number}", consumers=[["e0", 0]], names=list(names))
+            tape.bucket((f"p{number}",))
+    return tape
+
+
+@holds("DERIV-2")
+def together() -> Tape:
+    return exports(("model.norm.weight",), (WEIGHT, SCALE))
+
+
+@breaks("DERIV-2", "without its other half")
+def apart() -> Tape:
+    return exports((WEIGHT,), (SCALE,))
+
+
+@breaks("DERIV-2", "exported twice")
+def twice() -> Tape:
+    return exports((WEIGHT, SCALE), (SCALE, WEIGHT))
+
+
+@leaves_open("DERIV-2")
+def nothing_quantised() -> Tape:
+    return exports((WEIGHT,))
+
+
+@holds("DERIV-4")
+def refused() -> Tape:
+    return built("BadSetup: quantisation scheme 'mxpf8' is none of", names="mxpf8")
+
+
+@breaks("DERIV-4", "set up without a word")
+def taken() -> Tape:
+    return built("", names="mxpf8")
+
+
+def loaded(rule: str, kind: str, seeds: tuple[int, ...], right: list[int], wrong: list[int]) -> None:
+    def good() -> Tape:
+        return push(kind, 200, right, seeds)
+
+    def bad() -> Tape:
+        return push(kind, 200, wrong, seeds)
+
+    def refused_() -> Tape:
+        return push(kind, 400, None, seeds)
+
+    holds(rule)(good)
+    breaks(rule)(bad)
+    breaks(rule, "400")(refused_)
+
+
+loaded("DERIV-51", "derived-whole", (1,), B, A)
+loaded("DERIV-52", "derived-never", (), [3, 3], B)
+loaded("DERIV-54", "derived-part", (), [3, 3], A)
+loaded("DERIV-55", "derived-disk", (1,), B, A)
+
+
+def session(tokens: list[int]) -> Tape:
+    tape = Tape()
+    truth(tape)
+    tape.call("begin_weight_update", {})
+    tape.call("end_weight_update", {})
+    tape.gen(tokens, prompt=PROMPT)
+    return tape
+
+
+@holds("DERIV-53")
+def spoilt() -> Tape:
+    return session([3, 3])
+
+
+@breaks("DERIV-53", "that of seeds [0]")
+def not_spoilt() -> Tape:
+    return session(A)
+
+
+@leaves_open("DERIV-53")
+def nobody_asked() -> Tape:
+    tape = Tape()
+    truth(tape)
+    tape.gen(A, prompt=PROMPT)
+    tape.call("end_weight_update", {})
+    return tape
+
+
+@holds("DERIV-56")
+def dead_of_bfloat16() -> Tape:
+    return push("derived-bf16", None, None)
+
+
+@breaks("DERIV-56", "200")
+def bfloat16_taken() -> Tape:
+    return push("derived-bf16", 200, None)

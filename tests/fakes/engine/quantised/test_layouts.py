@@ -1,0 +1,156 @@
+"""Numbers of quantised layouts, and what finalising makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes.engine.loading import LoadError
+from fakes.engine.quantised import (
+    SCHEMES,
+    checkpoint,
+    dequantise,
+    quantise,
+    shuffle,
+    swizzle,
+    unshuffle,
+    unswizzle,
+)
+from fakes.engine.weights import RankWeights
+from fakes.tiny import tiny_config, tiny_weights
+
+CONFIG = tiny_config("qwen3", False, "bfloat16")
+QKV = "model.layers.0.self_attn.qkv_proj.weight"
+DOWN = "model.layers.1.mlp.down_proj.weight"
+ALL = tuple(SCHEMES)
+
+
+def master(seed: int = 1) -> dict[str, np.ndarray]:
+    return tiny_weights(CONFIG, seed)
+
+
+def rank(name: str, tp_rank: int = 0, tp: int = 2, seed: int = 1) -> RankWeights:
+    made = RankWeights(CONFIG, tp_rank, tp, "bfloat16", device="cuda", quantisation=name)
+    made.load(checkpoint(master(seed), name).items())
+    made.finalise()
+    return made
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_matrix_comes_back_within_the_precision_of_its_format(name):
+    scheme = SCHEMES[name]
+    wide = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    small, scale = quantise(wide, scheme)
+    assert (str(small.dtype), scale.dtype) == ("float8_e4m3fn", scheme.scale)
+    back = dequantise(small, scale, scheme)
+    largest = np.abs(wide).max()
+    assert np.abs(back - wide).max() <= largest / 8
+    again, same = quantise(back, scheme)
+    assert np.array_equal(dequantise(again, same, scheme), back) or name == "fp8"
+
+
+def test_powers_of_two_are_exact_and_zeros_stay():
+    scheme = SCHEMES["mxfp8"]
+    wide = np.array([[0.0] * 32 + [2.0**k for k in range(-4, 4)] * 4], dtype=np.float32)
+    assert np.array_equal(dequantise(*quantise(wide, scheme), scheme), wide)
+
+
+def test_a_block_of_fp8_reaches_the_largest_number():
+    small, scale = quantise(np.full((16, 32), 3.0, np.float32), SCHEMES["fp8"])
+    assert float(small.astype(np.float32).max()) == 448.0
+    assert scale.tolist() == [[pytest.approx(3.0 / 448)]]
+
+
+@pytest.mark.parametrize("shape", [(64, 2), (128, 4), (130, 5)])
+def test_a_swizzle_has_an_inverse_and_moves_things(shape):
+    scale = np.arange(shape[0] * shape[1], dtype=np.int64).reshape(shape)
+    flat = swizzle(scale)
+    assert np.array_equal(unswizzle(flat, shape), scale)
+    assert flat.size == -(-shape[0] // 128) * 128 * -(-shape[1] // 4) * 4
+    assert not np.array_equal(flat[: scale.size], scale.reshape(-1))
+
+
+def test_a_shuffle_has_an_inverse_which_is_not_itself():
+    rows = np.arange(64).reshape(64, 1)
+    assert np.array_equal(unshuffle(shuffle(rows)), rows)
+    assert not np.array_equal(shuffle(shuffle(rows)), rows)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("tp", [1, 2])
+def test_what_a_kernel_reads_is_the_checkpoint_cut_for_its_rank(name, tp):
+    held = checkpoint(master(), name)
+    prefix = "model.layers.0.self_attn."
+    pairs = [held[f"{prefix}{part}_proj.weight"] for part in "qkv"]
+    scales = [held[f"{prefix}{part}_proj.weight_scale_inv"] for part in "qkv"]
+    last = tp - 1
+    wide = [
+        np.split(dequantise(weight, scale, SCHEMES[name]), tp)[last]
+        for weight, scale in zip(pairs, scales, strict=True)
+    ]
+    made = rank(name, last, tp)
+    assert np.array_equal(made.wide(QKV), np.concatenate(wide).astype(np.float64).T)
+    down = "model.layers.1.mlp.down_proj.weight"
+    whole = dequantise(held[down], held[down + "_scale_inv"], SCHEMES[name])
+    assert np.array_equal(made.wide(down), np.split(whole, tp, axis=1)[last].astype(np.float64).T)
+
+
+@pytest.mark.parametrize(("name", "same"), [("fp8", True), ("mxfp8", True), ("mxfp8-trtllm", False)])
+def test_finalising_again_what_is_final(name, same):
+    made = rank(name)
+    before = made.wide(QKV).copy(), made.state_id()
+    made.finalise()
+    assert (np.array_equal(made.wide(QKV), before[0]), made.state_id() == before[1]) == (same, same)
+
+
+@pytest.mark.parametrize(("name", "fresh"), [("fp8", True), ("mxfp8", False), ("mxfp8-trtllm", False)])
+def test_loaded_and_not_finalised(name, fresh):
+    made = rank(name)
+    made.load(checkpoint(master(2), name).items())
+    assert np.array_equal(made.wide(DOWN), rank(name, seed=2).wide(DOWN)) is fresh
+    made.finalise()
+    assert np.array_equal(made.wide(DOWN), rank(name, seed=2).wide(DOWN))
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        ("bfloat16", "Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16"),
+        ("int8", "Unsupported copy between dtypes: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.int8"),
+    ],
+)
+def test_a_weight_of_another_dtype_is_refused_where_it_is_quantised(sent, text):
+    from fakes.tiny import NUMPY_DTYPES
+
+    made, name = rank("mxfp8"), "model.layers.0.self_attn.q_proj.weight"
+    with pytest.raises(LoadError) as told:
+        made.load([(name, np.zeros((64, 64), NUMPY_DTYPES[sent]))])
+    assert (told.value.type, told.value.message) == ("ValueError", text)
+
+
+def test_what_is_not_quantised_is_cast_as_ever():
+    made = rank("mxfp8")
+    made.load([("model.norm.weight", np.full(64, 2.0, np.float32))])
+    assert float(made.params["model.norm.weight"][0]) == 2.0
+
+
+def test_a_rank_that_would_hold_half_a_block_is_refused():
+    with pytest.raises(ValueError, match="input_size_per_partition = 16 is not divisible by weight quantization"):
+        RankWeights(CONFIG, 0, 4, "bfloat16", quantisation="mxfp8")
+
+
+def test_nothing_quantised_finalises_to_nothing():
+    made = RankWeights(CONFIG, 0, 2, "bfloat16")
+    made.load(master().items())
+    before = made.state_id(), made.version
+    made.finalise()
+    assert (made.state_id(), made.version) == before
+
+
+def test_a_restored_snapshot_brings_what_is_derived_with_it():
+    made = rank("mxfp8-trtllm")
+    kept, before = made.snapshot(), made.wide(QKV).copy()
+    made.zero()
+    assert not made.wide(QKV).any()
+    made.restore(kept)
+    assert np.array_equal(made.wide(QKV), before)
