@@ -277,7 +277,7 @@ class Bench(EngineBench):
         self.note("refit", phase="start", **about, deadline_s=deadline_s, names=list(state))
         limit = self._hang_timeout
         if limit and self.lane.clock != "virtual":
-            limit += deadline_s
+            limit += deadline_s * getattr(self.lane, "time_scale", 1.0)  # the deadline is in the lane's seconds
         begun = self.now
         try:
             with watched(limit, f"system under test {self._sut_name!r}: refit {index + 1}"):
