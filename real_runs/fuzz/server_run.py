@@ -31,6 +31,8 @@ from real_runs.sequence import Sequence
 
 Say = Callable[[str], None]
 LANE = "sglang-cpu:"
+SHOWN_CELLS = 20
+"""Cells of one reason that are printed; the record has all."""
 SHOWN = 4
 """Findings of one run that are made small and told."""
 
@@ -148,10 +150,15 @@ def summary(search: Search, words: ServerVocabulary, missing: Mapping[Cell, str]
     lines = [
         f"  {search.steps} calls in {search.sequences} sequences, {search.fatal} of them fatal{left}",
         f"  cells (operation × state) {share}",
-        *(f"  not reached, {why}: {'; '.join(cells)}" for why, cells in sorted(reasons.items())),
+        *(f"  {len(cells)} not reached, {why}: {_some(cells)}" for why, cells in sorted(reasons.items())),
         f"  unexplained differences {len(search.found)}{explained}",
     ]
     return "\n".join(lines)
+
+
+def _some(cells: list[str]) -> str:
+    more = f"; and {len(cells) - SHOWN_CELLS} more" if len(cells) > SHOWN_CELLS else ""
+    return "; ".join(cells[:SHOWN_CELLS]) + more
 
 
 def reach(words: ServerVocabulary, missing: Mapping[Cell, str]) -> tuple[int, int]:
