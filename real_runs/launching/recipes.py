@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     colocated: bool
     world_size: int
     transfer: str
+    runs: Literal["suites", "trainer"]
     gpu_hours: float
     overrides: tuple[str, ...]
 
