@@ -7,6 +7,7 @@ Exit codes: 0 all good, 1 a catalogue mutant survived or was misattributed (or t
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,9 @@ def mutate(
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 20261130,
     since: Annotated[str, typer.Option(metavar="REV", help="Only what changed since this git revision touches.")] = "",
     workers: Annotated[str, typer.Option("-j", "--workers", help="Processes at a time, or auto.")] = "auto",
-    time_budget: Annotated[float, typer.Option(min=0, help="Start no more mutants after this many seconds.")] = 0.0,
+    time_budget: Annotated[
+        float, typer.Option(min=0, help="Begin no more mutants so many seconds after the start.")
+    ] = 0.0,
     report: Annotated[
         Path | None, typer.Option(help="Write mutation.json, mutation.html and matrix.html into this folder.")
     ] = None,
@@ -72,6 +75,7 @@ def mutate(
     list_: Annotated[bool, typer.Option("--list", help="List the mutants instead of running them.")] = False,
 ) -> int:
     """Break code in memory, one mutant at a time, run the rules and tests, and show who noticed."""
+    began = time.monotonic()
     from harness.mutate import command, guard
 
     request = command.Request(
@@ -92,6 +96,7 @@ def mutate(
         since=since,
         workers=_workers(workers),
         time_budget_s=time_budget,
+        began=began,
         report=report,
         explain=explain,
         everything=everything,

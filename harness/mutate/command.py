@@ -18,6 +18,7 @@ from harness.mutate.program import Program
 from harness.mutate.screen import Bar, Log
 from harness.mutate.session import Outcome, Plan, Session
 from harness.mutate.source import submodules
+from harness.settings import named
 from harness.sut.protocol import Policy
 
 
@@ -42,6 +43,7 @@ class Request:
     since: str = ""
     workers: int = 1
     time_budget_s: float = 0.0
+    began: float | None = None
     report: Path | None = None
     explain: str = ""
     everything: bool = False
@@ -66,6 +68,8 @@ def run(request: Request) -> int:
             raise UsageError(f"unknown operator {name!r}; known: {', '.join(operators.NAMES)}")
     if request.replay is not None and (request.targets or request.generic or request.tests or request.sut):
         raise UsageError("--replay judges the catalogue's engine mutants: it takes no --target, --tests, --sut")
+    if request.replay is not None and request.rules:
+        raise UsageError("--replay judges by recordings: it takes no --rule")
     if request.report is not None and request.report.exists() and not request.report.is_dir():
         raise UsageError(f"{request.report}: is not a folder")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -74,11 +78,12 @@ def run(request: Request) -> int:
     if request.explain:
         request = replace(request, mutants=(request.explain,), everything=True, rerun=False, cache=False)
     changes = since.changed_lines(request.since) if request.since else None
+    known_equivalents = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
     modules = [m for name in request.targets for m in submodules(name)]
     known = catalogue.load(request.catalogues) if request.of_catalogue else {}
     if request.replay is not None:
         known = {m.id: m for m in replay.engine_side(known.values())}
-    mutants = _chosen(known, request.mutants) if request.of_catalogue else []
+    mutants = _of_rules(_chosen(known, request.mutants), request.rules) if request.of_catalogue else []
     if request.of_catalogue:
         edited = [place for m in mutants if isinstance(m.op, Edits) for place in m.op.by_target(m.target)]
         modules = sorted({*(place.partition(":")[0] for place in edited), *([] if request.replay else [CONTROLLED])})
@@ -100,7 +105,7 @@ def run(request: Request) -> int:
 
     def session(host: Any) -> Outcome:
         guard.stage("")
-        return _session(request, program, mutants, described, host, changes)
+        return _session(request, program, mutants, described, host, changes, known_equivalents)
 
     outcome = hosts.with_host(described, session)
     if request.explain:
@@ -162,6 +167,14 @@ def _chosen(known: dict[str, Mutant], names: Sequence[str]) -> list[Mutant]:
     return [known[name] for name in names] or list(known.values())
 
 
+def _of_rules(mutants: list[Mutant], rules: tuple[str, ...]) -> list[Mutant]:
+    """Those that break one of these rules or families, all without any."""
+    found = [m for m in mutants if not rules or any(named(rule, rules) for rule in m.breaks)]
+    if not found:
+        raise UsageError(f"no mutant breaks {', '.join(rules)}; --list shows what each one breaks")
+    return found
+
+
 def _generic(request: Request, program: Program) -> list[Mutant]:
     only = frozenset(request.ops)
     found = [s.mutant() for source in program.sources.values() for s in operators.sites(source, only)]
@@ -187,8 +200,8 @@ def _session(
     described: dict[str, Any],
     host: Any,
     changes: since.Changes | None,
+    known: equivalent.Equivalents,
 ) -> Outcome:
-    known = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
     screen = Bar() if sys.stderr.isatty() else Log()
     ask = {"host": described, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
     plan = Plan(
@@ -197,6 +210,7 @@ def _session(
         everything=request.everything,
         use_cache=request.cache,
         budget_s=request.time_budget_s,
+        began=request.began,
         equivalents=known,
         rerun=fresh.rerunner(ask, request.workers) if request.rerun and request.replay is None else None,
         touched=since.touched(changes, program) if changes is not None else None,
@@ -208,10 +222,11 @@ def _session(
         outcome = Session(program, host, plan, screen).run()
     for text in screen.lines if isinstance(screen, Log) else ():
         print(f"refitcheck: {text}", file=sys.stderr)  # noqa: T201
-    whole = not (request.sample or request.ops or request.mutants or request.since)
+    whole = not (request.sample or request.ops or request.mutants or request.since or request.rules)
+    held = not outcome.interrupted and not any(c.wrong for c in outcome.controls)
     if request.replay is not None:
         replay.settle(outcome, replay.elsewhere(), whole=whole and not outcome.skipped + outcome.left)
-    elif whole:
+    elif whole and held:  # else no mutant asked for an entry
         outcome.stale = known.stale(program.sources)
     return outcome
 

@@ -23,7 +23,7 @@ from harness.mutate.checks import Check, Finding
 from harness.mutate.files import load_object
 from harness.runner import Runner
 from harness.scenario import Scenario
-from harness.settings import Settings, exploration_of, policy_of, split_engines
+from harness.settings import Settings, exploration_of, named, policy_of, split_engines
 from harness.suites import Book, Suite, load_book
 from harness.sut.loader import load_sut
 from harness.sut.protocol import Sut
@@ -121,6 +121,9 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
     breaks (only scenarios of these rules), exploration (off, sample or full).
     """
     book = book_with(described.get("rule_files", ()))
+    for name in described.get("rules", ()):
+        if not any(named(rule, (name,)) for rule in book.rules):
+            raise UsageError(f"no rule or family {name!r}; see refitcheck list")
     lane = load_lane("fake", {})
     engine = described.get("engine") or ""
     versions = split_engines(engine, lane.versions, lane.kind) if engine else ()  # type: ignore[attr-defined]  # of its class

@@ -68,8 +68,9 @@ class Screen(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a session is to do. `budget_s` stops handing out mutants after that many seconds of wall time (0: never).
+    """What a session is to do. `budget_s` stops handing out mutants so many seconds after `began` (0: never).
 
+    `began`, by time.monotonic, is when the session itself began where it is not told.
     `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
     `screen`: a mutant of an expression does not run in checks in which it changes no value, and likely survivors run
     together; without it every mutant runs by itself in all its checks.
@@ -80,6 +81,7 @@ class Plan:
     everything: bool = False
     use_cache: bool = True
     budget_s: float = 0.0
+    began: float | None = None
     equivalents: Equivalents = field(default_factory=Equivalents)
     rerun: Callable[[Sequence[tuple[Mutant, list[str]]]], Iterator[tuple[str, Report]]] | None = None
     touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
@@ -121,10 +123,14 @@ class Session:
         self._program, self._host, self._plan, self._screen = program, host, plan, screen
         self._notes: list[str] = []
         self._killers = Killers()
+        self._deadline: float | None = None
 
     def run(self) -> Outcome:
         """Everything. KeyboardInterrupt is kept: the outcome then holds what was finished."""
         started = time.monotonic()
+        plan = self._plan
+        if plan.budget_s:
+            self._deadline = (started if plan.began is None else plan.began) + plan.budget_s
         self._program.prepare()
         checks = self._host.checks
         store = self._cache()
@@ -150,6 +156,9 @@ class Session:
             store.close()
         outcome.seconds = time.monotonic() - started
         return outcome
+
+    def _late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
 
     def _note(self, text: str) -> None:
         self._notes.append(text)
@@ -275,7 +284,11 @@ class Session:
                 jobs.append(replace(job, site=mutant.op if isinstance(mutant.op, Site) else None))
         order_of = {mutant.id: n for n, mutant in enumerate(plan.mutants)}
         started = time.monotonic()
-        deadline = started + plan.budget_s if plan.budget_s else None
+        deadline = self._deadline
+        if jobs and self._late():
+            took = time.monotonic() - (self._deadline or 0.0) + plan.budget_s
+            kept = "; the baseline is kept, the next run begins behind it" if plan.use_cache else ""
+            self._note(f"what comes before the first mutant took {took:.0f} s of {plan.budget_s:g}: none was run{kept}")
         screened = self._screened(jobs)
         split = [screened.split(job) for job in jobs]
         self._screen.phase("mutants", len(jobs))
@@ -308,10 +321,11 @@ class Session:
             outcome.results = sorted(
                 (r for r in results.values() if r.id not in unfinished), key=lambda r: order_of[r.id]
             )
-        self._extra(outcome, controls.alone(running, ended) + screening.controls(split))
+        if ended:
+            self._extra(outcome, controls.alone(running, ended) + screening.controls(split))
 
     def _screened(self, jobs: Sequence[Job]) -> Screened:
-        if not self._plan.screen:
+        if not self._plan.screen or self._late():
             return Screened()
         return screening.screened(
             jobs,
@@ -344,7 +358,7 @@ class Session:
         waiting = {r.id: r for r in todo}
         index = {c.id: i for i, c in enumerate(self._host.checks)}
         for name, report in self._plan.rerun([(by_id[r.id], r.checks) for r in todo]):
-            result = waiting[name]
+            result = waiting.pop(name)
             if report.ending == "crash" and report.text.startswith("\n"):
                 result.verdict, result.detail = "error", report.text.strip()
                 continue  # not a word about the mutant: nothing to keep
@@ -355,6 +369,9 @@ class Session:
             result.rerun = True
             store.put(self._key(by_id[result.id], result), dump(result))
             self._screen.done(result)
+            if waiting and self._late():
+                self._note(f"{len(waiting)} survivors were not run again: the time is over")
+                return
 
     def _key(self, mutant: Mutant, result: Result) -> str:
         parts = (mutant.id, result.original, result.replacement, sorted(mutant.breaks), self._plan.everything)

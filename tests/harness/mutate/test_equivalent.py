@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from harness.mutate import command
+from harness.mutate.baseline import Baseline
+from harness.mutate.controls import Control
 from harness.mutate.equivalent import load
+from harness.mutate.jobs import Report
+from harness.mutate.session import Outcome
 from harness.mutate.source import TargetError
 from tests.harness.mutate.samples import sites_of
 
@@ -55,3 +62,18 @@ def test_an_entry_without_all_its_keys_is_refused(tmp_path, missing):
 def test_a_file_that_is_no_toml_is_one_line(tmp_path):
     with pytest.raises(TargetError, match=r"equivalent\.toml: "):
         reasons(tmp_path, "[[equivalent")
+
+
+@pytest.mark.parametrize(
+    ("report", "interrupted", "stale"),
+    [("survived", False, ["sample:f arithmetic: x + 1 -> x - 1"]), ("killed", False, []), ("survived", True, [])],
+)
+def test_entries_are_stale_only_where_the_mutants_were_asked_for(tmp_path, monkeypatch, report, interrupted, stale):
+    control = Control("identity", "survived", lambda: None, [], Report(report))
+    outcome = Outcome([], Baseline([], [], []), [], [control], 0.0, interrupted=interrupted)
+    monkeypatch.setattr(command, "Session", lambda *a: SimpleNamespace(run=lambda: outcome))
+    (tmp_path / "equivalent.toml").write_text(ENTRY)
+    known = load(tmp_path / "equivalent.toml")
+    program = SimpleNamespace(sources={"sample": None})
+    command._session(command.Request(targets=("sample",)), program, [], {}, None, None, known)
+    assert outcome.stale == stale

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 
 import pytest
 
@@ -183,8 +184,28 @@ def test_an_interrupt_keeps_what_was_finished(made):
 def test_a_time_budget_leaves_the_rest_and_says_so(made):
     module = made[0]
     mutants = [mutant(f"m{i}", module, Drop('engine.append("pause")'), "PAUSE-1") for i in range(5)]
-    outcome = run(made, mutants, budget_s=1e-9)
+    told = Quiet()
+    outcome = run(made, mutants, told, budget_s=60.0, began=time.monotonic() - 80.0)
     assert (outcome.results, outcome.left) == ([], 5)
+    assert told.lines == ["what comes before the first mutant took 80 s of 60: none was run"]
+    assert not any(c.wrong for c in outcome.controls)
+
+
+def test_survivors_that_no_time_is_left_for_are_told(made, monkeypatch):
+    module = made[0]
+    same = Replace('engine.append("send")', 'engine.append("se" "nd")')
+    mutants = [mutant(f"m{i}", module, same, "SESS-1") for i in range(3)]
+    told = Quiet()
+    now = time.monotonic
+
+    def rerun(todo):
+        for m, _ in todo:
+            monkeypatch.setattr(time, "monotonic", lambda: now() + 1e6)
+            yield m.id, Report("survived", -1, "", "\n", 3)
+
+    outcome = run(made, mutants, told, rerun=rerun, budget_s=1e5)
+    assert [r.rerun for r in outcome.results] == [True, False, False]
+    assert told.lines == ["2 survivors were not run again: the time is over"]
 
 
 def test_a_check_that_fails_unmutated_is_not_used_and_named(made):
