@@ -211,4 +211,12 @@ MUTANTS = (
         ),
         target=f"{TRANSFER}._step",
     ),
+    mutant(
+        "a-norm-twice-as-large",
+        "VERIF-4",
+        "weights that are nearly right",
+        "the last norm is sent at twice its size: likely answers stay likely, and less so",
+        ReplaceExpr("parcel.named", "[(n, t * 2 if n == 'model.norm.weight' else t) for n, t in parcel.named]"),
+        target=f"{TRANSFER}._step",
+    ),
 )

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from harness.scenario import Scenario
 
-MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory", "coll", "nixl", "guard", "disk", "deriv")
+MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory", "coll", "nixl", "guard", "disk", "deriv", "gate")
 
 
 def scenarios() -> tuple[Scenario, ...]:

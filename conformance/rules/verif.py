@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from conformance.content import content
+from conformance.gate import LIMIT, scored
 from conformance.judging import answered, every, said, wrong
 from conformance.pushes import after, push_answered, pushed
 from conformance.refits import Finding, Part, each_part, fleet_parts
@@ -52,6 +53,17 @@ def _read_back(part: Part, history: History) -> Finding | bool:
             place = f"{call.arg('name')}{list(at)}"
             return f"{place} = {wanted[at]:.6g}, the policy's", f"{got[at]:.6g}, and {len(other) - 1} more", str(call)
     return None if asked else False
+
+
+def _through_the_gate(history: History) -> Verdict:
+    """Every answer that the trainer scored after a refit: token_mult_prob_error below the limit."""
+    exercised = 0
+    for _, sample, error in scored(history):
+        exercised += 1
+        if error >= LIMIT:
+            told = f"token_mult_prob_error {error:.4f}" + (f", {sample.cached} tokens cached" if sample.cached else "")
+            return wrong(sample.call, [f"below {LIMIT}"], exercised, told)
+    return held(exercised)
 
 
 def _can_tell(history: History, seed: int | None) -> bool:
@@ -159,6 +171,13 @@ RULES = (
         each_part(_read_back, over=fleet_parts),
         ["models/llama.py:799@0.5.23", "lightseekorg/tokenspeed#1373"],
         follows=["NAME-71", "VERIF-1"],
+    ),
+    refit(
+        "VERIF-4",
+        f"After a refit the trainer and the engine agree on how likely an answer was: token_mult_prob_error < {LIMIT}.",
+        _through_the_gate,
+        ["NVIDIA-NeMo/RL#3612", "sgl-project/sglang#14178"],
+        follows=["NAME-71", "VERIF-1", "DERIV-1", "DERIV-2"],
     ),
     engine(
         "VERIF-51",

@@ -149,3 +149,44 @@ def unknown_name() -> Tape:
 @breaks("VERIF-53", "200 0.25")
 def other_values() -> Tape:
     return by_name(0.5, 200, [[0.25]])
+
+
+def gate(
+    *, theirs: float, ours: float = -1.0, seed: int = 1, ok: bool = True, tokens: tuple[int, ...] = (2, 2)
+) -> Tape:
+    tape = Tape()
+    with tape.refit(seed=1, error="" if ok else "no"):
+        tape.bucket()
+    tape.gen([2, 2], prompt=(5, 6), origin="traffic", logprobs=[ours, ours])
+    tape.fact("scored", seed=seed, prompt=[5, 6], tokens=list(tokens), logprobs=[theirs] * len(tokens))
+    return tape
+
+
+@holds("VERIF-4")
+def trainer_and_engine_agree() -> Tape:
+    return gate(theirs=-1.01)
+
+
+@breaks("VERIF-4", "token_mult_prob_error 1.0513")
+def trainer_and_engine_differ() -> Tape:
+    return gate(theirs=-1.05)
+
+
+@breaks("VERIF-4", "token_mult_prob_error 1.0513")
+def they_differ_the_other_way() -> Tape:
+    return gate(theirs=-0.95)
+
+
+@leaves_open("VERIF-4")
+def scored_after_a_failure() -> Tape:
+    return gate(theirs=-9.0, ok=False)
+
+
+@leaves_open("VERIF-4")
+def scored_by_another_policy() -> Tape:
+    return gate(theirs=-9.0, seed=2)
+
+
+@leaves_open("VERIF-4")
+def scored_for_another_answer() -> Tape:
+    return gate(theirs=-9.0, tokens=(2, 3))
