@@ -102,7 +102,7 @@ def test_a_crash_says_what_it_was() -> None:
 
 
 def test_penalties_leave_numpy_as_it_was_and_divide_what_is_small() -> None:
-    before = np.geterr()
-    shaped = Penalties(repetition=2.0).apply(np.array([0.5, 0.0, -0.5], np.float32), [0, 1, 2])
+    with np.errstate(over="warn", invalid="raise"):
+        shaped = Penalties(repetition=2.0).apply(np.array([0.5, 0.0, -0.5], np.float32), [0, 1, 2])
+        assert (np.geterr()["over"], np.geterr()["invalid"]) == ("warn", "raise")
     assert shaped.tolist() == [0.25, 0.0, -1.0]
-    assert np.geterr() == before
