@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_runs.causes import chained
 from real_runs.env import cache_dir
 from real_runs.server import base_environment
 
@@ -151,5 +152,6 @@ def _room() -> Iterator[Finding]:
 
 
 def _short(error: Exception) -> str:
+    """The last line of what a command said, else the error with its chain of causes."""
     said = str(getattr(error, "stderr", "") or "").strip().splitlines()
-    return (said[-1] if said else str(error))[:200]
+    return said[-1][:200] if said else chained(error)

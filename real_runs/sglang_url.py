@@ -32,7 +32,7 @@ class SglangUrlLane(SglangCpuLane):
 
     name = "sglang-url"
     where = "real, http, attached"
-    option_names = ("device", "model", "quiet", "url")
+    option_names: tuple[str, ...] = ("device", "model", "quiet", "url")
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
