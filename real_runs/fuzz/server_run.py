@@ -31,6 +31,8 @@ from real_runs.sequence import Sequence
 
 Say = Callable[[str], None]
 LANE = "sglang-cpu:"
+FEW = 100
+"""So many missing cells are looked into even where no record is kept: each costs the fake a run."""
 SHOWN_CELLS = 20
 """Cells of one reason that are printed; the record has all."""
 SHOWN = 4
@@ -84,11 +86,6 @@ def run(settings: ServerSettings, say: Say) -> bool:
     """Search, make small what was found, print, keep. Whether nothing unexplained differs."""
     sources, began = records.sources_hash(), time.monotonic()
     say(f"refitcheck diff   {settings.against} tp {settings.tp}   fake {settings.profile}   seed {settings.seed}")
-    entries = [entry for entry in load() if entry.lane == "server" and settings.profile in entry.versions]
-
-    def explain(sequence: Sequence, difference: Difference) -> str | None:
-        return next((entry.id for entry in entries if explains(entry, difference)), None)
-
     bypass, tape = settings.against.startswith(LANE), Tape(settings.tape)
     with closing(real_side(settings, say)) as real:
         fake = FakeSide(settings.profile, tiny(settings.tp), bypass=bypass)
@@ -99,13 +96,15 @@ def run(settings: ServerSettings, say: Say) -> bool:
             fake,
             Limits(settings.steps, settings.fatal, seconds=settings.seconds),
             settings.seed,
-            explain=explain,
+            explain=explainer(settings.profile),
             progress=lambda now: say(_progress(now)),
             tape=tape,
         )
         left = settings.seconds - (time.monotonic() - began)
         shortest = [smallest(found, real, fake, seconds=left / 4) for found in list(search.found.values())[:SHOWN]]
-    missing = why_not(words, fake, search.cells)
+    missing = dict.fromkeys([cell for cell in words.cells if cell not in search.cells], LIVES)
+    if settings.keep_record is not None or len(missing) <= FEW:
+        missing = why_not(words, fake, search.cells)
     say(summary(search, words, missing))
     for found in shortest:
         say(told(found, settings))
@@ -123,6 +122,16 @@ def run(settings: ServerSettings, say: Say) -> bool:
 def _progress(now: Search) -> str:
     found = f" · {len(now.found)} kinds of difference" if now.found else ""
     return f"  {now.steps} calls · {now.sequences} sequences · {len(now.cells)} cells · {now.seconds:.0f} s{found}"
+
+
+def explainer(version: str) -> Callable[[Sequence, Difference], str | None]:
+    """Finds the known difference, of a server of `version`, that a difference is."""
+    entries = [entry for entry in load() if entry.lane == "server" and version in entry.versions]
+
+    def explain(sequence: Sequence, difference: Difference) -> str | None:
+        return next((entry.id for entry in entries if explains(entry, difference)), None)
+
+    return explain
 
 
 def explains(entry: Known, difference: Difference) -> bool:

@@ -15,6 +15,9 @@ from real_runs.fuzz.server_cells import operation
 from real_runs.fuzz.sides import FakeSide
 from real_runs.sequence import Sequence
 
+TELLING = 12
+"""Sequences of a run that are kept as recordings."""
+
 
 class Taped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sequence as the real one performed it. `seed` drew it; `fatal` ones are drawn apart. It took
@@ -69,20 +72,25 @@ def pack(path: Path, entries: list[Taped]) -> None:
     path.write_bytes(lzma.compress(_lines(entries), preset=9))
 
 
-def telling(entries: list[Taped], fake: FakeSide) -> list[Taped]:
-    """Those sequences that show a cell with an outcome that none before them showed."""
-    seen: set[tuple[str, ...]] = set()
-    kept = []
-    for entry in entries:
-        fake.perform(entry.sequence)
-        shown = {
-            (operation(answer), state, f"{answer.ending} {answer.status}")
-            for answer, state in zip(entry.answers, fake.states, strict=True)
-        }
-        if shown - seen:
-            seen |= shown
-            kept.append(entry)
+def telling(entries: list[Taped], fake: FakeSide, most: int = TELLING) -> list[Taped]:
+    """At most so many sequences, those that show most: each time the one with the most cells and outcomes that none
+    before it shows."""
+    shown = [_shown(entry, fake) for entry in entries]
+    seen: set[tuple[str, str, str]] = set()
+    kept: list[Taped] = []
+    while entries and len(kept) < most:
+        best = max(range(len(entries)), key=lambda n: len(shown[n] - seen))
+        if not shown[best] - seen:
+            break
+        seen |= shown[best]
+        kept.append(entries[best])
     return kept
+
+
+def _shown(entry: Taped, fake: FakeSide) -> set[tuple[str, str, str]]:
+    fake.perform(entry.sequence)
+    pairs = zip(entry.answers, fake.states, strict=True)
+    return {(operation(answer), state, f"{answer.ending} {answer.status}") for answer, state in pairs}
 
 
 def _lines(entries: list[Taped]) -> bytes:

@@ -4,13 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from fakes.engine.profiles import profile
 from real_runs.fuzz import corpus
 from real_runs.fuzz.cells import reached
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.known import Explainer
 from real_runs.fuzz.search import first_difference
+from real_runs.fuzz.server_run import explainer
+from real_runs.fuzz.server_search import Limits, hunt
+from real_runs.fuzz.server_steps import ServerVocabulary
+from real_runs.fuzz.sides import FakeSide, tiny
+from real_runs.fuzz.tape import Tape, read
 
 FOLDER = Path(__file__).with_name("recorded")
+SERVERS = sorted(FOLDER.glob("server-*.jsonl.xz"))
 FILES = sorted(FOLDER.glob("oracle-*.jsonl.xz"))
 
 
@@ -30,6 +37,19 @@ def test_the_fake_answers_as_the_manager_did(path):
             assert known is not None, (kept.steps[: at + 1], kept.answers[at], fake[at])
         else:
             assert at is None, (kept.steps, kept.answers, fake)
+
+
+@pytest.mark.parametrize("path", SERVERS, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+def test_the_fake_answers_as_the_server_did(path):
+    kind, _, version = path.name.removesuffix(".jsonl.xz").removeprefix("server-").partition("-")
+    entries = read(path)
+    tape = Tape()
+    tape.entries.extend(entries)
+    explain = explainer(version)
+    fake = FakeSide(version, tiny(int(kind.removeprefix("tp"))))
+    found = hunt(ServerVocabulary(profile(version)), fake, fake, Limits(0), 0, explain=explain, tape=tape)
+    assert found.found == {}
+    assert found.sequences == len(entries)
 
 
 def test_a_corpus_keeps_what_shows_something_new_and_nothing_else(tmp_path):

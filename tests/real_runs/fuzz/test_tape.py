@@ -88,6 +88,7 @@ def test_sequences_that_show_nothing_new_are_not_kept(tmp_path):
     run(tape, 100)
     kept = telling([*tape.entries, *tape.entries], FakeSide(VERSION, MODEL))
     assert 0 < len(kept) <= len(tape.entries)
+    assert telling([*tape.entries, *tape.entries], FakeSide(VERSION, MODEL), 1) == kept[:1]
     pack(tmp_path / "deep" / "x.jsonl.xz", kept)
     assert read(tmp_path / "deep" / "x.jsonl.xz") == kept
 
