@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -108,13 +109,18 @@ class Crew:
         for worker in self._workers:
             worker.dismiss()
         for worker in self._workers if self._whole else ():
-            worker.process.join(2 * LINGER_S)
-        killed = [worker for worker in self._workers if worker.process.exitcode is None]
+            worker.ended(2 * LINGER_S)
+        self._drop(*self._workers)
+
+    def _drop(self, *workers: _Worker) -> None:
+        """These are no more; another call would start fresh ones."""
+        killed = [worker for worker in workers if worker.process.exitcode is None]
         for worker in killed:
             worker.process.kill()  # nothing of use runs there; servers of a lane end with it
-        for worker in killed:
-            worker.process.join(REAP_S)
-        self._workers = []
+        for worker in workers:
+            worker.dismiss()
+            worker.ended(REAP_S)
+            self._workers.remove(worker)
         if killed:
             _sweep(self._settings)
 
@@ -138,9 +144,11 @@ class Crew:
                         result = self._fallen(worker)
                     if result is not None:
                         yield result
-                late = self._vigil.late()
-                if late:
-                    raise HarnessError(f"{late} does not come back, and nothing interrupts it")
+                for worker in self._busy():
+                    late = self._vigil.late(worker.place)
+                    if late:
+                        self._drop(worker)
+                        raise HarnessError(f"{late} does not come back, and nothing interrupts it")
             if interrupts:
                 raise KeyboardInterrupt
         self._whole = whole
@@ -162,7 +170,9 @@ class Crew:
         try:
             worker.give(call)
         except OSError:
-            raise HarnessError(self._why(worker)) from None
+            why = self._why(worker)
+            self._drop(worker)
+            raise HarnessError(why) from None
 
     def _answer(self, worker: _Worker) -> Any:
         """What the worker's call gave; None while it goes on, and where it gave None."""
@@ -184,6 +194,7 @@ class Crew:
         return what
 
     def _no_answer(self, worker: _Worker, error: Exception) -> HarnessError:
+        self._drop(worker)
         at = self._vigil.at(worker.place)
         return HarnessError(f"a worker process said what is no answer{at and f', in {at}'}: {told(error)}")
 
@@ -192,11 +203,10 @@ class Crew:
         why = self._why(worker)
         assert worker.call is not None
         unit, worker.call = worker.call[1], None
+        self._drop(worker)
         fell = self._settings.death == "process" and worker.process.exitcode == -signal.SIGKILL
         if not fell or not isinstance(unit, Unit) or not self._vigil.said(worker.place):
             raise HarnessError(why)
-        self._workers.remove(worker)
-        worker.dismiss()
         book = load_book()
         scenario = book.scenarios[unit.scenario]
         rules = judged(self._settings, book, scenario, unit.version)
@@ -205,7 +215,7 @@ class Crew:
         return UnitReport(unit, findings, runs=1, fell=why)
 
     def _why(self, worker: _Worker) -> str:
-        worker.process.join(2 * LINGER_S)  # its pipe has ended; the client may have closed it and go on
+        worker.ended(2 * LINGER_S)  # its pipe has ended; the client may have closed it and go on
         return self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
 
 
@@ -232,6 +242,13 @@ class _Worker:
     @property
     def busy(self) -> bool:
         return self.call is not None
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for its end. `Process.join` waits for ever where the client closed what a living process holds open."""
+        until = time.monotonic() + seconds
+        while self.process.exitcode is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.process.exitcode is not None
 
     def dismiss(self) -> None:
         """It ends once it has nothing to do."""

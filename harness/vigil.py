@@ -64,10 +64,9 @@ class Vigil:
 
     # -- in the parent ------------------------------------------------------------------------------------------
 
-    def late(self) -> str:
-        """What a client is at that was to be over by now; "" where none is late."""
-        now = monotonic()
-        return next((self._text(self._at, n) for n, end in enumerate(self._until) if end and end < now), "")
+    def late(self, place: int) -> str:
+        """What the client in this place is at that was to be over by now; "" where it is not late."""
+        return self._text(self._at, place) if 0 < self._until[place] < monotonic() else ""
 
     def said(self, place: int) -> str:
         """The last words of the worker that has this place; "" for none."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ def end(code):
     os._exit(code)
 
 
+def hang_up(seconds):
+    os.closerange(3, 256)
+    time.sleep(seconds)
+
+
 @pytest.fixture
 def crew(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -59,6 +65,14 @@ def test_what_a_call_gives_or_raises_comes_back_and_the_worker_goes_on(crew):
 def test_a_worker_that_ends_is_told_with_its_exit_code_and_no_other_is_waited_for(crew):
     with pytest.raises(HarnessError, match="a worker process ended with exit code 7"):
         list(crew._results([(end, 7)]))
+
+
+def test_a_worker_that_hangs_up_is_not_waited_for_and_the_next_call_has_a_fresh_one(crew, monkeypatch):
+    monkeypatch.setattr(pool, "LINGER_S", 0.01)
+    with pytest.raises(HarnessError, match=r"^a worker process closed its pipe$"):
+        list(crew._results([(hang_up, 1e6)]))
+    assert crew._workers == []
+    assert list(crew._results([(len, "abc")])) == [3]
 
 
 def test_a_signal_is_heard_after_what_is_under_way_whichever_thread_takes_it(crew):
