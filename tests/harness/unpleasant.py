@@ -153,22 +153,6 @@ class SaysHalfAWord(Adapter):
         time.sleep(1e6)
 
 
-class PromisesMuch(Adapter):
-    """An answer that is longer than any."""
-
-    def refit(self, deadline_s):
-        _say(frames.MARK + b"\x7f" * 8)
-        time.sleep(1e6)
-
-
-class SaysAByte(Adapter):
-    """Which no answer begins with."""
-
-    def refit(self, deadline_s):
-        _say(b"\0")
-        time.sleep(1e6)
-
-
 def _say(what):
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
