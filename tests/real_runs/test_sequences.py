@@ -6,6 +6,7 @@ from fakes.outcome import Outcome
 from fakes.trace import Complete, Invoke, TraceWriter
 from harness.gate import FaultGate
 from real_runs.comparing import exchanges
+from real_runs.env import SUPPORTED
 from real_runs.performing import perform
 from real_runs.sequence import Sequence, Step, call, join, sleep, start
 from real_runs.sequences import catalogue, select
@@ -22,9 +23,7 @@ def test_a_sequence_is_well_formed(entry):
     assert set(joined) <= set(started)
     assert len(set(joined)) == len(joined)
     assert set(entry.tp) <= {1, 2}
-    assert any(entry.applies(version, tp, entry.flavour) for version in ("0.5.20", "0.5.23") for tp in (1, 2)) or (
-        entry.versions == "<0.5.20"
-    )
+    assert any(entry.applies(version, tp, entry.flavour) for version in SUPPORTED for tp in (1, 2))
 
 
 def test_harmless_before_tainting_before_fatal():
