@@ -3,7 +3,8 @@ does."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,16 +13,49 @@ import numpy as np
 # that a reply could not carry.
 POISON = (0xA5, 0xBF)
 
+UNSEEN = 2
+"""References to an array of which nobody holds a view: its owner's, and the one that counts."""
 
-@dataclass(eq=False)
+
 class Block:
-    """One allocation on one GPU. `exports` are the ids that ever pointed at the present contents."""
+    """One allocation on one GPU. `exports` are the ids that ever pointed at the present contents.
 
-    id: int
-    gpu: int
-    data: np.ndarray
-    freed: bool = False
-    exports: list[int] = field(default_factory=list)
+    Bytes that are gone are overwritten when somebody looks, unless somebody still holds a view of them: poison that
+    nobody reads costs as much as moving the weights.
+    """
+
+    def __init__(self, id: int, gpu: int, data: np.ndarray) -> None:
+        self.id = id
+        self.gpu = gpu
+        self.freed = False
+        self.exports: list[int] = []
+        self._bytes = data
+        self._gone = False
+
+    @property
+    def data(self) -> np.ndarray:
+        """The bytes (uint8), poisoned where their owner gave them back."""
+        if self._gone:
+            poison(self._bytes)
+            self._gone = False
+        return self._bytes
+
+    @property
+    def size(self) -> int:
+        """In bytes; to ask is not to look."""
+        return self._bytes.size
+
+    def fill(self, parts: Sequence[np.ndarray]) -> None:
+        """Overwrite all of it with these uint8 arrays, one behind the other."""
+        np.concatenate(parts, out=self._bytes)
+        self._gone = False
+
+    def lose(self) -> None:
+        """What it holds is gone from now on."""
+        if sys.getrefcount(self._bytes) > UNSEEN:
+            poison(self._bytes)
+        else:
+            self._gone = True
 
 
 class DeviceMemory:
@@ -39,7 +73,7 @@ class DeviceMemory:
         """
         for index in range(len(self._free) - 1, -1, -1):
             block = self._free[index]
-            if block.data.size == nbytes:
+            if block.size == nbytes:
                 del self._free[index]
                 block.freed = False
                 return block, True
@@ -51,7 +85,7 @@ class DeviceMemory:
         if block.freed:
             raise ValueError(f"block {block.id} of GPU {block.gpu} is freed twice")
         block.freed = True
-        poison(block.data)
+        block.lose()
         self._free.append(block)
 
     @property

@@ -107,7 +107,7 @@ class ParameterServer:
 
     def _reduced(self) -> tuple[Any, ...]:
         """What torch's reduce_tensor gives for a CUDA tensor (torch/multiprocessing/reductions.py @2.13)."""
-        nbytes = self._block.data.nbytes
+        nbytes = self._block.size
         args = (
             Global("torch", "Tensor"),
             Reduce(_SIZE, ((nbytes,),)),

@@ -96,7 +96,7 @@ class ExportRegistry:
     def announce(self, item: HandleRecord, **facts: Any) -> None:
         """Record an export with what is known of its payload (names, sha256)."""
         consumers = [list(consumer) for consumer in item.consumers]
-        self._say("export", item.rank, item, consumers=consumers, bytes=item.block.data.nbytes, **facts)
+        self._say("export", item.rank, item, consumers=consumers, bytes=item.block.size, **facts)
 
     def release(self, item: HandleRecord) -> None:
         """The producer lets go of a handle. ValueError for a second release."""

@@ -121,7 +121,7 @@ def export_bucket(
     """load_format="flattened_bucket": one allocation, one handle. ValueError for an empty bucket."""
     parts, metadata = flatten(named)
     block = registry.allocate(rank, sum(part.size for part in parts))
-    np.concatenate(parts, out=block.data)
+    block.fill(parts)
     return _export(registry, rank, [(block, metadata)], named, consumers, recorded)
 
 
@@ -133,7 +133,7 @@ def export_list(
     for name, array in named:
         parts, metadata = flatten([(name, array)])
         block = registry.allocate(rank, parts[0].size)
-        block.data[...] = parts[0]
+        block.fill(parts)
         blocks.append((block, metadata))
     return _export(registry, rank, blocks, named, consumers, recorded, as_list=True)
 
@@ -167,7 +167,7 @@ def _export(
         data = dumps(named_tensors)
     else:
         item, (_, metadata) = planned[0], blocks[0]
-        data = bucket_pickle(metadata, _tensor(item, "uint8", (item.block.data.size,)))
+        data = bucket_pickle(metadata, _tensor(item, "uint8", (item.block.size,)))
     export = CudaExport(registry, planned, data)
     for item in planned:
         registry.announce(item, names=[name for name, _ in named], sha256=export.sha256)
@@ -179,7 +179,7 @@ def _tensor(item: HandleRecord, dtype: str, shape: tuple[int, ...]) -> Reduce:
     for dim in reversed(shape):
         stride.append(step)
         step *= dim
-    nbytes = item.block.data.nbytes
+    nbytes = item.block.size
     return Reduce(
         _REBUILD,
         (

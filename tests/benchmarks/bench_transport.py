@@ -79,7 +79,7 @@ def bench_tensor(benchmark, world, state):
             export.release()
 
     benchmark.pedantic(move, rounds=3, warmup_rounds=1)
-    told(benchmark, state, "3: into the export, poison when it is released, into the engine")
+    told(benchmark, state, "2: into the export, into the engine")
 
 
 @pytest.mark.benchmark(group="1 GiB")

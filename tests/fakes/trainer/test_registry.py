@@ -9,6 +9,7 @@ import pytest
 
 from fakes.engine.allowlist import EXACT202
 from fakes.engine.payload import PayloadError, open_payload
+from fakes.trainer.memory import POISON, DeviceMemory
 from fakes.trainer.registry import ExportRegistry, gpu_uuid
 from fakes.trainer.wire import digest_of, export_bucket, export_list, probe_payloads
 
@@ -172,3 +173,30 @@ def test_probes_come_as_lists_too(books):
     data = base64.b64decode(payload)
     named = open_payload(data, profile_allow=EXACT202, rank=0, load_format=None, resolver=books.registry)
     assert [name for name, _ in named] == ["w", "v"]
+
+
+def test_freed_memory_is_poisoned_for_whoever_looks_and_under_whoever_still_does():
+    memory = DeviceMemory(0)
+    unseen, _ = memory.allocate(6)
+    unseen.fill([np.arange(6, dtype=np.uint8)])
+    memory.free(unseen)
+    assert unseen.data.tobytes() == bytes(POISON) * 3
+    seen, _ = memory.allocate(4)
+    seen.fill([np.arange(4, dtype=np.uint8)])
+    view = seen.data[1:3]
+    memory.free(seen)
+    assert view.tobytes() == bytes([POISON[1], POISON[0]])
+
+
+def test_memory_that_is_handed_out_again_holds_poison_until_it_is_filled():
+    memory = DeviceMemory(0)
+    first, _ = memory.allocate(4)
+    first.fill([np.zeros(4, np.uint8)])
+    memory.free(first)
+    again, reused = memory.allocate(4)
+    assert (again is first, reused) == (True, True)
+    assert again.data.tobytes() == bytes(POISON) * 2
+    memory.free(again)
+    third, _ = memory.allocate(4)
+    third.fill([np.ones(2, np.uint8), np.full(2, 7, np.uint8)])
+    assert third.data.tolist() == [1, 1, 7, 7]
