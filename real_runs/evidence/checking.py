@@ -15,6 +15,7 @@ from harness.words import quoted
 from real_runs.evidence.environment import NAME as ENVIRONMENT
 from real_runs.evidence.files import BadBundle, Files, wrong_sums
 from real_runs.evidence.manifest import MANIFEST, RESULTS, derived, loaded, read_manifest
+from real_runs.evidence.refit_markers import wrong_logs, wrong_markers
 
 Key = tuple[str, str, str]
 """(scenario, engine version, system under test) of a history and of a unit."""
@@ -91,7 +92,10 @@ def _files(files: Files) -> Iterator[str]:
 def _histories(files: Files) -> Iterator[str]:
     settings = loaded(files, RESULTS)["settings"]
     found: Counter[Key] = Counter()
-    for name, history in histories_of(files).items():
+    histories = histories_of(files)
+    yield from wrong_logs(files, histories)
+    for name, history in histories.items():
+        yield from wrong_markers(name, history)
         header = history.header
         said = (header.lane, header.tp, header.seed, header.clock, header.meta.get("policy"))
         run = tuple(settings.get(field) for field in ("lane", "tp", "seed", "clock", "policy"))

@@ -23,6 +23,11 @@ def with_text(files, name, old, new):
     return {**files, name: files[name].replace(old, new, 1)}
 
 
+def with_logs(files, line):
+    """One line more in every log: one server was killed in this run, and may have said anything."""
+    return {name: data + line if name.startswith("logs/") else data for name, data in files.items()}
+
+
 def setting(**fields):
     return lambda files: edited(files, RESULTS, lambda data: data["settings"].update(fields))
 
@@ -127,6 +132,15 @@ SUMMED = {
         **f,
         first(f, "histories/"): f[first(f, "histories/")].split(b"\n", 1)[1],
     },
+    "a refit without an end": history(b'"name":"REFIT_SUCCESS"', b'"name":"REFIT_SUCCES"'),
+    "a refit without a start": history(b'"name":"REFIT_START"', b'"name":"REFIT_STARTED"'),
+    "an index that jumps": history(b'"index":1,"version":"v1"', b'"index":7,"version":"v1"'),
+    "a success of another version": history(b'"version":"v1","duration_s"', b'"version":"v9","duration_s"'),
+    "a success that took no time": history(b'"duration_s":', b'"duration_s":-'),
+    "no GROUP_READY": history(b'"name":"GROUP_READY"', b'"name":"GROUP_REDY"'),
+    "a GROUP_READY of no engines": history(b'"engines":1,"names"', b'"engines":0,"names"'),
+    "tracebacks in logs": lambda f: with_logs(f, b"Traceback (most recent\n call last):\n"),
+    "watchdogs in logs": lambda f: with_logs(f, b"[Rank 0] Watchdog caught collective operation timeout\n"),
     "a log missing": lambda f: without(f, first(f, "logs/")),
     "a log of no server": lambda f: {**f, "logs/999.log": b"x"},
     "one log for two servers": environment(lambda data: data["servers"][1].update(log=data["servers"][0]["log"])),
