@@ -62,10 +62,26 @@ _NEMO_RL = (
     "nemo_rl.models",
     "nemo_rl.models.generation",
     "nemo_rl.models.generation.sglang",
+    "nemo_rl.models.generation.vllm",
     "nemo_rl.models.policy",
     "nemo_rl.models.policy.workers",
     "nemo_rl.weight_sync",
 )
+
+_NEMO_STUBS = (
+    *("rich", "tqdm", "torchvision", "decord", "pynvml", "uvloop", "nemo_automodel"),
+    *(
+        "mlflow",
+        "wandb",
+        "swanlab",
+        "matplotlib",
+        "prometheus_client",
+        "torchdata",
+        "tensorboard",
+        "google",
+    ),
+)
+_NEMO_SETTINGS = {"fault_tolerance": "", "pause_mode": "retract"}
 
 _SLIME = (
     "",
@@ -137,8 +153,8 @@ _TABLE = (
         pause_mode="retract",
         optional=frozenset({"phase"}),
         bare=_NEMO_RL,
-        stubs=(*_COMMON, "rich", "tqdm", "torchvision", "decord", "pynvml", "uvloop", "nemo_automodel"),
-        settings={"fault_tolerance": "", "pause_mode": "retract"},
+        stubs=(*_COMMON, *_NEMO_STUBS),
+        settings=_NEMO_SETTINGS,
     ),
     Framework(
         name="slime",
@@ -250,11 +266,12 @@ _NIXL = {
     "transports": frozenset({"checkpoint-engine"}),
     "marker": "nemo_rl/models/generation/sglang/checkpoint_engine.py",
     "pause_mode": "none",
-    "settings": {"asyncio_actor": "", "fault_tolerance": "", "pause_mode": "retract"},
+    "settings": {**_NEMO_SETTINGS, "asyncio_actor": ""},
+    "optional": frozenset({"phase"}),
 }
 
 _BROADCASTS = (
-    _apart("nemo-rl", "nemo_rl_nccl"),
+    _apart("nemo-rl", "nemo_rl_nccl", settings={**_NEMO_SETTINGS, "trainer": "megatron"}),
     replace(_apart("nemo-rl", "nemo_rl_nixl", **_NIXL), name="nemo-rl-nixl"),
     _apart(
         "slime", "slime_nccl", marker="slime/backends/megatron_utils/update_weight/update_weight_from_distributed.py"

@@ -36,14 +36,26 @@ class Row(NamedTuple):
 
 
 FT = (("fault_tolerance", "true"),)
+FSDP2 = (("trainer", "fsdp2"),)
 BEHIND = (("asyncio_actor", "off"),)
 FAULTS = "refit/faults"
+COLL = running.OVER_A_GROUP
 ROWS = (
     Row("D01 begin", f"{FAULTS}/begin-fails", "PAUSE-1", (PARENT,), (REVIEWED, HEAD), "left paused"),
     Row("D01 flush", f"{FAULTS}/never-idle", "CACHE-1", (PARENT, REVIEWED), (HEAD,), "a bucket"),
     Row("D02", f"{FAULTS}/end-is-lost", "PAUSE-1", (PARENT,), (REVIEWED, HEAD), "left paused"),
     Row("D04", f"{FAULTS}/one-of-two-is-not-paused", "PAUSE-1", (PARENT, REVIEWED, HEAD), (), "left paused"),
     Row("D05", "refit/memory/the-onload-fails", "MEM-71", (PARENT, REVIEWED, HEAD)),
+    Row(
+        "D24",
+        COLL,
+        "",
+        (HEAD,),
+        (),
+        "only for the Megatron policy",
+        sut="nemo-rl-nccl",
+        options=(("trainer", "fsdp2"),),
+    ),
     Row("D28", "refit/fleet/a-rank-without-an-engine", "EXPLORE-8", (PARENT, REVIEWED), (HEAD,)),
     Row("D37", f"{FAULTS}/success-false-with-200", "ERR-1", (PARENT, REVIEWED, HEAD), (), "unknown err"),
     Row("D42", "refit/coll/strided-views", "COLL-10", (PARENT, REVIEWED), (HEAD,), sut="nemo-rl-nccl"),

@@ -73,10 +73,22 @@ class Driver:
             self.generation.shutdown()
 
 
+def _config(name: str) -> type:
+    """The typed dicts of its configuration, whose keys nobody reads here."""
+    if not name.endswith("Config"):
+        raise AttributeError(name)
+    return dict
+
+
 def declared(policy: Any) -> Any:
     """The policy behind NeMo-RL's own interface for it."""
-    from nemo_rl.models.policy.interfaces import ColocatablePolicyInterface
+    import nemo_rl.models.policy as package
 
+    package.__getattr__ = _config  # type: ignore[attr-defined]  # its __init__ was not run, and modules ask it for types
+    try:
+        from nemo_rl.models.policy.interfaces import ColocatablePolicyInterface
+    except ImportError:  # what it needs differs by commit: without it nothing is said of its calls
+        return policy
     return common.Declared(policy, ColocatablePolicyInterface)
 
 
@@ -170,8 +182,8 @@ def attached() -> type:
     return kind
 
 
-def generation_of(about: dict[str, Any]) -> Any:
-    """The real object, whose placement, router and ports are ours."""
+def generation_of(about: dict[str, Any], **more: Any) -> Any:
+    """The real object, whose placement, router and ports are ours; `more` is configuration beside `config_of`."""
     attached()
     engines = about["engines"]
     total = sum(engine["tp"] for engine in engines)
@@ -189,4 +201,4 @@ def generation_of(about: dict[str, Any]) -> Any:
     cluster = SimpleNamespace(
         _init_placement_groups=lambda **_: ["group"], num_gpus_per_node=total, max_colocated_worker_groups=1
     )
-    return module.SGLangGeneration(cluster, config_of(about))
+    return module.SGLangGeneration(cluster, {**config_of(about), **more})

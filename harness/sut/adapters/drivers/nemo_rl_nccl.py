@@ -1,7 +1,8 @@
 """NeMo-RL with engines on GPUs of their own: its disaggregated synchronizer and its broadcast from trainer rank 0.
 
 As in its Megatron worker (nemo_rl/models/policy/workers/megatron_policy_worker.py:2584), rank 0 alone connects and
-broadcasts, the others walk the export. Replaced is the backend of the group: gloo where NCCL would be.
+broadcasts, the others walk the export. `trainer=fsdp2` is a policy of the other backend, which cannot. Replaced is the
+backend of the group: gloo where NCCL would be.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Worker:
 class Policy:
     """The policy facade of the driver, as far as the synchronizer asks it."""
 
-    def __init__(self, workers: list[Any]) -> None:
-        self.cfg = {"megatron_cfg": {"enabled": True}}
+    def __init__(self, workers: list[Any], trainer: str) -> None:
+        self.cfg = {"megatron_cfg": {"enabled": trainer == "megatron"}}
         self._workers = workers
 
     def prepare_refit_info(self) -> None:
@@ -87,7 +88,8 @@ class Rank(base.Driver):
         workers = self.workers(about)
         if workers:
             self.generation = base.generation_of(about)
+            policy = base.declared(Policy(workers, about["settings"]["trainer"]))
             self.driver = sglang_weight_synchronizer.SGLangDisaggregatedWeightSynchronizer(
-                base.declared(Policy(workers)), self.generation, base.BUCKET_BYTES / 1024**3
+                policy, self.generation, base.BUCKET_BYTES / 1024**3
             )
             self.driver.init_communicator()

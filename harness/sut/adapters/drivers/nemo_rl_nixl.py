@@ -1,8 +1,9 @@
 """NeMo-RL's checkpoint-engine path: `CheckpointEngineWeightSynchronizer`, senders in the policy's workers, receivers in
 the engines' actors, and NIXL between them.
 
-Its engine (`NIXLCheckpointEngine`), its mixins and its synchronizer are NeMo-RL's. NIXL itself is the installed one,
-else `nixl_agents`; buffers lie on the CPU. `asyncio_actor=off` looks behind what its engine actor is by Ray's rule.
+Its engine (`NIXLCheckpointEngine`), its mixins, its synchronizer and what decides for it are NeMo-RL's. NIXL itself is
+the installed one, else `nixl_agents`; buffers lie on the CPU. `asyncio_actor=off` looks behind what its engine actor is
+by Ray's rule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.sut.adapters.drivers import common, nixl_agents
 from harness.sut.adapters.drivers import nemo_rl_common as base
 
 from nemo_rl.models.policy.workers import checkpoint_engine as sending  # isort: skip  # after the stand-ins of base
-from nemo_rl.weight_sync import checkpoint_engine_weight_synchronizer as synchronizing  # isort: skip
+from nemo_rl.weight_sync import factory  # isort: skip
 
 MEMORY = 16 << 20
 RATIO = 0.07
@@ -65,14 +66,9 @@ class Rank(base.Driver):
         workers = self.workers(about)
         if workers:
             _without_gpu(base.attached(), about["settings"]["asyncio_actor"])
-            self.generation = base.generation_of(about)
-            kwargs = {"device": "cpu", "release_after_refit": False}
-            config = {
-                "backend": "nixl",
-                "update_weights_bucket_memory_ratio": RATIO,
-                "engine_kwargs": {"nixl": kwargs},
-            }
-            self.driver = synchronizing.CheckpointEngineWeightSynchronizer(Policy(workers), self.generation, config)
+            nixl = {"device": "cpu", "update_weights_bucket_memory_ratio": RATIO}
+            self.generation = base.generation_of(about, refit_transport="nixl", refit_cfg={"nixl": nixl})
+            self.driver = factory.create_weight_synchronizer(Policy(workers), self.generation, "sglang", False)
             self.driver.init_communicator()
 
 
