@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.mutate.edits import Patch
-from harness.mutate.files import load_object
+from harness.mutate.files import first_line, load_object
 from harness.mutate.mutant import Mutant
 from harness.suites import Plant, load_point
 
@@ -36,16 +36,38 @@ def find(name: str, files: Sequence[str]) -> Mutant:
 
 
 def _take(out: dict[str, Mutant], found: Any, where: str) -> None:
-    made: Iterable[Any] = found() if callable(found) else found
-    for one in made:
+    for one in _all(found, where):
         mutant = one if isinstance(one, Mutant) else planted(one) if isinstance(one, Plant) else None
         if mutant is None:
             raise UsageError(f"{where}: {one!r} is neither a Mutant nor a Plant")
-        if not mutant.breaks:
-            raise UsageError(f"{where}: mutant {mutant.id} breaks no rule")
+        if wrong := _wrong(mutant):
+            raise UsageError(f"{where}: mutant {mutant.id}: {wrong}")
         if mutant.id in out:
             raise UsageError(f"{where}: mutant {mutant.id} is defined twice")
         out[mutant.id] = mutant
+
+
+def _all(found: Any, where: str) -> Iterable[Any]:
+    """What was found, or what it gives when it is called; UsageError for what is no collection."""
+    try:
+        return list(found() if callable(found) else found)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where}: gives no mutants: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _wrong(mutant: Mutant) -> str:
+    """What is wrong with its fields, or ""."""
+    if not isinstance(mutant.id, str) or not mutant.id:
+        return "its id is no text"
+    if not isinstance(mutant.target, str) or ":" not in mutant.target:
+        return f"its target is {mutant.target!r}, not 'module:function'"
+    if not all(callable(getattr(mutant.op, name, None)) for name in ("apply", "describe")):
+        return f"its op is {mutant.op!r}, not an operation of harness.mutate.edits"
+    if not isinstance(mutant.breaks, frozenset | set) or not all(isinstance(rule, str) for rule in mutant.breaks):
+        return f"breaks is {mutant.breaks!r}, not a set of rule ids"
+    return "" if mutant.breaks else "it breaks no rule"
 
 
 def planted(plant: Plant) -> Mutant:

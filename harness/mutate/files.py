@@ -21,14 +21,18 @@ def load_object(text: str, attribute: str) -> Any:
         place, name = text, attribute
     try:
         module = _file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        said = " ".join(str(error).split())
-        raise UsageError(f"{place} does not import: {type(error).__name__}: {said}") from error
+    except BaseException as error:  # sys.exit, too
+        raise UsageError(f"{place} does not import: {type(error).__name__}: {first_line(error)}") from error
     if not hasattr(module, name):
         raise UsageError(f"{place} has no {name!r}")
     return getattr(module, name)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, without its further lines."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 
 def _file(path: Path) -> Any:

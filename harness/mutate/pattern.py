@@ -19,16 +19,25 @@ _SKIPPED = ("ctx", "type_comment", "kind", "type_params", "lineno", "col_offset"
 
 
 def statement(text: str) -> ast.stmt:
-    """A pattern of one statement."""
-    body = ast.parse(text).body
+    """A pattern of one statement. PatternGoneError for what is none."""
+    body = _parsed(text, "exec").body
     if len(body) != 1:
-        raise ValueError(f"not one statement: {text!r}")
-    return body[0]
+        raise PatternGoneError(f"the pattern {text!r} is not one statement")
+    found: ast.stmt = body[0]
+    return found
 
 
 def expression(text: str) -> ast.expr:
-    """A pattern of one expression."""
-    return ast.parse(text, mode="eval").body
+    """A pattern of one expression. PatternGoneError for what is none."""
+    found: ast.expr = _parsed(text, "eval").body
+    return found
+
+
+def _parsed(text: str, mode: str) -> Any:
+    try:
+        return ast.parse(text, mode=mode)
+    except (SyntaxError, ValueError) as error:
+        raise PatternGoneError(f"the pattern {text!r} is not Python: {error}") from error
 
 
 def _rest(node: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from packaging.version import Version
@@ -20,7 +21,7 @@ from harness.faults import Fault, faults_text
 from harness.history import History
 from harness.lanes.loader import load_lane
 from harness.mutate.checks import Check, Finding
-from harness.mutate.files import load_object
+from harness.mutate.files import first_line, load_object
 from harness.runner import Runner
 from harness.scenario import Scenario
 from harness.settings import Settings, exploration_of, named, policy_of, split_engines
@@ -124,6 +125,8 @@ def host(described: dict[str, Any], only: frozenset[str] = frozenset()) -> RuleC
     for name in described.get("rules", ()):
         if not any(named(rule, (name,)) for rule in book.rules):
             raise UsageError(f"no rule or family {name!r}; see refitcheck list")
+    for rule in sorted(set(described.get("breaks", ())) - book.rules.keys()):
+        raise UsageError(f"a mutant breaks rule {rule}, which does not exist")
     lane = load_lane("fake", {})
     engine = described.get("engine") or ""
     versions = split_engines(engine, lane.versions, lane.kind) if engine else ()  # type: ignore[attr-defined]  # of its class
@@ -160,14 +163,19 @@ def book_with(files: Sequence[str]) -> Book:
     """The installed rules and scenarios, and those of a user's files: each holds a `suite`, or a function for it."""
     book = load_book()
     for text in files:
-        found = load_object(text, "suite")
-        made = found if isinstance(found, Suite) else found()
-        if not isinstance(made, Suite):
-            raise UsageError(f"{text}: its suite is no harness.suites.Suite")
         try:
+            found = load_object(text, "suite")
+            made = found() if callable(found) else found
+            if not isinstance(made, Suite):
+                raise UsageError(f"{text}: its suite is no harness.suites.Suite")
             book.add_suite(made)
-        except ValueError as error:
-            raise UsageError(f"{text}: {error}") from error
+            defects = replace(book, proved=False).defects()
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{text}: {type(error).__name__}: {first_line(error)}") from error
+        if defects:
+            raise UsageError(f"{text}: {defects[0]}")
     return book
 
 
