@@ -15,7 +15,7 @@ from fakes.engine import health, info, load
 from fakes.engine import messages as m
 from fakes.engine.auth import Decision
 from fakes.engine.generate_batch import GenerateRequest
-from fakes.engine.generation import Aborted, Generator, State
+from fakes.engine.generation import Aborted, Generator, RequestAborted, State
 from fakes.engine.loop import Task
 from fakes.engine.profiles import ORDER, EngineProfile
 from fakes.engine.protocol import Raised
@@ -58,9 +58,9 @@ def internal_error(raised: BaseException) -> Answer:
     return Answer(500, m.INTERNAL_ERROR.text, "text", Raised(type(raised).__name__, str(raised)))
 
 
-def stream_error(p: EngineProfile, text: str) -> dict[str, Any]:
+def stream_error(p: EngineProfile, text: str, status: int = 400) -> dict[str, Any]:
     """The event of a stream that is refused (entrypoints/http_server.py:716@0.5.12.post1, 894@0.5.17)."""
-    kind = {"type": "invalid_request_error", "code": 400, "retryable": False}
+    kind = {"type": "invalid_request_error", "code": status, "retryable": False}
     return {"error": {"message": text, **({} if p.version == ORDER[0] else kind)}}
 
 
@@ -166,12 +166,14 @@ class Controls:
         try:
             value = await self._generator.run(request, emit, states)
         except ValueError as refused:
-            raised = Raised("ValueError", str(refused))
+            early = isinstance(refused, RequestAborted)
+            raised = Raised("RequestAbortedError" if early else "ValueError", str(refused))
+            status = RequestAborted.status if early else 400
             if emit is None:
-                answer = error(str(refused))
+                answer = error(str(refused), status)
                 answer.value = raised
                 return answer
-            emit(stream_error(self._tm.profile, str(refused)))
+            emit(stream_error(self._tm.profile, str(refused), status))
             return Answer(200, None, "empty", raised)
         except Aborted as aborted:
             text = str(aborted)

@@ -34,6 +34,12 @@ class Aborted(Exception):
         self.status = status
 
 
+class RequestAborted(ValueError):
+    """An abort met a generation before the scheduler did (managers/tokenizer_manager.py:198@0.5.17)."""
+
+    status = 499
+
+
 class State:
     """What the tokenizer manager knows of one prompt (its ReqState)."""
 
@@ -44,7 +50,7 @@ class State:
         self.output_ids: list[int] = []
         self.outputs: list[dict[str, Any]] = []
         self.finished = False
-        self.abort_sent = False
+        self.abort_sent = self.aborted = False
         self.dispatched = False
         self.asked = True
         self.disconnected = False
@@ -166,7 +172,9 @@ class Generator:
         try:
             async with tm.pause_cond:
                 await tm.pause_cond.wait_for(lambda: not tm.is_pause)
+            self._heed_aborts(request.items, states)
             async with tm.update_lock.reader:
+                self._heed_aborts(request.items, states)
                 if request.refusal:
                     raise ValueError(request.refusal)
                 if request.n > 1:
@@ -179,6 +187,12 @@ class Generator:
         except BaseException:
             self._release(states)
             raise
+
+    def _heed_aborts(self, items: list[Item], states: dict[str, State]) -> None:
+        """RequestAborted when one of them was aborted (managers/tokenizer_manager.py:785,789,1826@0.5.17)."""
+        for item in items:
+            if self._tm.profile.abort_remembered and states[str(item.rid)].aborted:
+                raise RequestAborted(m.REQUEST_ABORTED(rid=item.rid))
 
     def _new_state(self, rid: str, stream: bool, states: dict[str, State]) -> State:
         state = State(self._tm, rid, stream)
@@ -193,11 +207,14 @@ class Generator:
         (managers/tokenizer_manager.py:2124@0.5.22)."""
         prepared = [(item, *self._prepare(item)) for item in request.items]
         for item, prompt, sampling in prepared:
+            self._heed_aborts([item], states)
             warm = self._copy(item, states, stream=False)
             silent = dataclasses.replace(sampling, max_new_tokens=0)
             await self._next(self._dispatch(warm, prompt, silent, states, stream=False))
+            self._heed_aborts([item], states)
         samples = []
         for item, prompt, sampling in prepared:
+            self._heed_aborts([item], states)
             self._tm.states.pop(str(item.rid), None)
             for _ in range(request.n):
                 sample = self._copy(item, states, stream=request.stream)

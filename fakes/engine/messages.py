@@ -13,7 +13,7 @@ import msgspec
 
 from fakes.engine.profiles import ORDER
 
-Channel = Literal["200", "400", "404", "500", "503", "raise"]
+Channel = Literal["200", "400", "404", "499", "500", "503", "raise"]
 
 ALL = ORDER
 _SESSION = ("0.5.21", "0.5.22", "0.5.23")
@@ -251,6 +251,9 @@ TEXT_REFUSED = Message(
 )  # fmt: skip
 DUPLICATE_RID = Message(
     "Duplicate request ID detected: {rid}", ALL, "400", "managers/tokenizer_manager.py:3831@0.5.22; observed: 0.5.23"
+)
+REQUEST_ABORTED = Message(
+    "Request {rid} was aborted", ("0.5.17",), "499", "managers/tokenizer_manager.py:3408@0.5.17; observed"
 )
 TOO_LONG = Message(
     "The input ({given} tokens) is longer than the model's context length ({limit} tokens).",

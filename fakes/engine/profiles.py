@@ -62,6 +62,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Which status codes in an abort's finish_reason become the HTTP status."""
     generate_gate: bool
     """/generate is checked against the JSON contract, which refuses unknown sampling parameters."""
+    abort_remembered: bool
+    """An abort also ends generations that were not sent to the scheduler yet, when their turn comes."""
     abort_once: bool
     """A second abort of the same rid is dropped."""
     abort_unknown_rid_warns: bool
@@ -159,6 +161,7 @@ _V12 = EngineProfile(
     server_info_frontend=False,
     abort_statuses="400/500/503",
     generate_gate=False,
+    abort_remembered=False,
     abort_once=False,
     abort_unknown_rid_warns=False,
     failed_generation="leak",
@@ -198,6 +201,7 @@ _V12 = EngineProfile(
         "server_info_frontend": f"{_HS}:630@0.5.12.post1",
         "abort_statuses": f"{_TM}:1250@0.5.12.post1",
         "generate_gate": f"{_HS}:700@0.5.12.post1",
+        "abort_remembered": f"{_TM}:1489@0.5.12.post1",
         "abort_once": f"{_TM}:1489@0.5.12.post1",
         "abort_unknown_rid_warns": f"{_TM}:1489@0.5.12.post1",
         "failed_generation": f"{_TM}:548@0.5.12.post1 (no clean-up)",
@@ -235,6 +239,7 @@ _V17 = _next(
         "model_info": f"{_HS}:733@0.5.17",
         "checker_long_mismatch": "utils/weight_checker.py:217@0.5.17",
         "parallelism_info": "utils/weight_checker.py@0.5.17",
+        "abort_remembered": f"{_TM}:785,1938,3405@0.5.17; observed",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
         "failed_generation": f"{_TM}:3483@0.5.17",
         "load_snapshots": "managers/load_snapshot.py@0.5.17",
@@ -252,6 +257,7 @@ _V17 = _next(
     model_info=_INFO_17,
     checker_long_mismatch=True,
     parallelism_info="dict",
+    abort_remembered=True,
     abort_unknown_rid_warns=True,
     failed_generation="abort",
     load_snapshots=True,
@@ -265,10 +271,12 @@ _V18 = _next(
     "0.5.18",
     {
         "model_info": f"{_HS}:738@0.5.18",
+        "abort_remembered": f"{_TM}:805@0.5.18 (no longer)",
         "failed_generation": f"{_TM}:3417@0.5.18",
         "stop_beats_length": "managers/schedule_batch.py:1653@0.5.18",
     },
     model_info=_INFO_18,
+    abort_remembered=False,
     failed_generation="drop",
     stop_beats_length=True,
 )

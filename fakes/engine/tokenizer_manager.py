@@ -135,10 +135,14 @@ class TokenizerManager:
             state = self.states.get(rid)
             if state is None:
                 return
+            state.aborted = state.asked
             if self.profile.abort_once:
                 if state.abort_sent:
                     return
                 state.abort_sent = True
+        else:
+            for state in self.states.values():
+                state.aborted = state.asked
         self.send("abort", {"rid": rid, "abort_all": abort_all})
 
     async def pause_generation(self, mode: str = "abort") -> None:

@@ -44,6 +44,7 @@ def scripted_runner(torch: Any, model: Model, script: Any) -> Any:
         def end_weight_update(self, run_post_load: bool) -> None: ...
 
         def update_weights_from_tensor(self, named_tensors: Any, load_format: Any = None) -> tuple[bool, str]:
+            named_tensors = [(name, tensor.to("cpu")) for name, tensor in named_tensors]  # whatever the format
             if load_format is not None:
                 raise NotImplementedError(f"Unknown load_format={load_format}")
             model.module.load_weights(named_tensors)

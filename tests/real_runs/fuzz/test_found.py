@@ -130,3 +130,20 @@ def test_the_only_member_of_a_group_waits_for_nobody(version):
     steps += [s.call("update_weights_from_distributed", body), s.canary()]
     done = FakeSide(version, tiny()).perform(s.Sequence(name="alone", about="", steps=steps))
     assert [answer.status for answer in done.answers] == [200] * len(steps)
+
+
+ALL = s.call("abort_request", {"abort_all": True})
+
+
+@pytest.mark.parametrize(("version", "stream"), [("0.5.17", True), ("0.5.17", False), ("0.5.18", True)])
+def test_an_abort_ends_a_generation_that_a_pause_holds_back_only_in_0_5_17(version, stream):
+    held = s.start("a", "generate", s.generate(n=4, stream=stream, rid="r"))
+    steps = [s.pause("in_place"), held, s.sleep(0.02), ALL, s.CONTINUE, s.join("a")]
+    done = FakeSide(version, tiny()).perform(s.Sequence(name="held", about="", steps=steps)).answers[1]
+    if version == "0.5.18":
+        assert done.body["meta_info"]["finish_reason"] == {"type": "length", "length": 4}
+        return
+    error = {"message": "Request r was aborted"}
+    if stream:
+        error |= {"type": "invalid_request_error", "code": 499, "retryable": False}
+    assert (done.status, done.body) == (200 if stream else 499, {"error": error})
