@@ -13,6 +13,7 @@ import typer
 from harness.errors import RefitcheckError, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost")
+POLICIES = ("resume", "quarantine", "terminal")
 
 
 def record(
@@ -41,9 +42,11 @@ def record(
 
     try:
         urls = tuple(_url(url) for url in upstream)
-        version, tp = _given(engine) if engine else _asked(list(urls))
+        if policy not in POLICIES:
+            raise UsageError(f"--policy {policy}: give resume, quarantine or terminal")
         if out.exists():
             raise UsageError(f"{out} is there already; a history is one recording")
+        version, tp = _given(engine) if engine else _asked(list(urls))
         keeping = Keeping(tokens=keep_tokens, keys=keep_keys)
         plan = Plan(urls, version, tp, out, host, port, policy, keeping, most_body, most)
         recorder = Recorder(plan, say)

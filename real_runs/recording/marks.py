@@ -13,6 +13,8 @@ from fakes.outcome import Outcome
 
 NOT_JUDGED = ("CACHE-1", "ERR-1", "ERR-2", "SESS-3", "COLL-7")
 """Rules about what the client said of a refit, which passes no proxy."""
+HELD_ON_PURPOSE = ("PAUSE-1",)
+"""As well where the policy lets a client keep an engine paused after a failure, and say so."""
 UPDATES = frozenset(f"update_weights_from_{way}" for way in ("tensor", "distributed", "disk", "ipc"))
 OPENING = frozenset({"pause_generation", "begin_weight_update", *UPDATES})
 INSIDE = OPENING | {

@@ -15,7 +15,7 @@ from fakes.trace import Header
 from harness.errors import HarnessError
 from real_runs.recording.keeper import Keeper, RecordedEngine, Recording
 from real_runs.recording.keeping import MOST_BODY, Keeping
-from real_runs.recording.marks import NOT_JUDGED
+from real_runs.recording.marks import HELD_ON_PURPOSE, NOT_JUDGED
 from real_runs.recording.passing import Passing, server_of
 from real_runs.recording.trace import MOST_BYTES, RecordingTrace
 
@@ -104,7 +104,7 @@ class Recorder:
         self.trace = RecordingTrace(plan.out, say, plan.most_bytes)
         meta: dict[str, Any] = {
             **{"sut": "recorded", "policy": plan.policy, "upstreams": len(plan.upstreams)},
-            "not_judged": list(NOT_JUDGED),
+            "not_judged": [*NOT_JUDGED, *(HELD_ON_PURPOSE if plan.policy != "resume" else ())],
         }
         self.trace.write(Header(clock="real", lane="recorded", engine_version=plan.version, tp=plan.tp, meta=meta))
         self.recording = Recording(self.trace, len(plan.upstreams), plan.keeping)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from harness.history_files import read_history
 from real_runs.recording import cli
+from real_runs.recording.marks import NOT_JUDGED
 from tests.real_runs.recording.stage import Stub, reply
 
 APP = typer.Typer()
@@ -39,13 +40,15 @@ def test_it_says_where_it_listens_and_where_it_wrote(stub, tmp_path, monkeypatch
     assert f"->  {stub.url}  sglang 0.5.22 tp 2" in found.output
     assert f"1 records in {out}; refitcheck judge {out}" in found.output
     header = read_history(out).header
+    assert header.meta["not_judged"] == list(NOT_JUDGED)
     assert (header.engine_version, header.tp, header.lane, header.clock) == ("0.5.22", 2, "recorded", "real")
 
 
 def test_two_upstreams_are_two_engines_of_the_version_that_was_given(stub, tmp_path, monkeypatch):
     words = ("--upstream", stub.url, "--upstream", "https://x.example:1", "--engine", "0.5.23:4")
-    found = call(*words, "-o", tmp_path / "h.jsonl", monkeypatch=monkeypatch)
+    found = call(*words, "--policy", "quarantine", "-o", tmp_path / "h.jsonl", monkeypatch=monkeypatch)
 
+    assert "PAUSE-1" in read_history(tmp_path / "h.jsonl").header.meta["not_judged"]
     assert [line[:2] for line in found.output.splitlines()[:2]] == ["e0", "e1"]
     assert read_history(tmp_path / "h.jsonl").header.tp == 4
 
@@ -57,6 +60,7 @@ def test_two_upstreams_are_two_engines_of_the_version_that_was_given(stub, tmp_p
         (("--upstream", "http://127.0.0.1:1"), "Connection refused"),
         (("--upstream", "http://127.0.0.1:1", "--engine", "9.9"), "give VERSION:TP"),
         (("--upstream", "http://127.0.0.1:1", "--engine", "0.5.23:0"), "give VERSION:TP"),
+        (("--upstream", "http://127.0.0.1:1", "--policy", "hope"), "give resume, quarantine or terminal"),
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path, words, said):
