@@ -251,7 +251,7 @@ class EngineCore:
         if streams and answer.status != 200:  # Starlette raises it on, and uvicorn can but close the connection
             self._effects.append(Broken(call_id, answer.value))
             return
-        if self.profile.structs == "dataclass" and answer.media == "json" and not _encodable(answer.body):
+        if self.profile.structs == "dataclass" and not _encodable(answer.body):
             answer = internal_error(TypeError("str is not valid UTF-8: surrogates not allowed"))
         self._effects.append(
             Reply(id=call_id, status=answer.status, body=answer.body, media=answer.media, value=answer.value)

@@ -231,7 +231,7 @@ class WeightUpdater:
                 raise Crash(error.type, error.message, effect.rank)
         if errors[0] is not None:
             return self._receive_failed(errors[0].message)
-        if self._p.selector and self._p.session == "assert" and (wrong := _wrong_selector(obj)):
+        if self._p.session == "assert" and (wrong := _wrong_selector(obj)):
             return failed(m.PARTIAL(error=wrong))  # looked at inside the try (weight_updater.py:236@miles-00a2ca2e)
         self._check_selector(obj)
         if obj.get("selector", "all") == "draft":
