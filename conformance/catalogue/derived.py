@@ -104,7 +104,14 @@ MUTANTS = (
         "quantised-slots-take-all",
         "DERIV-56",
         "a weight is cast whatever it was",
-        "fakes.engine.weights:RankWeights.load",
-        Drop("if self._kernels is not None: ..."),
+        "fakes.engine.weights:RankWeights._load_quantised",
+        Drop("check_dtype(...)"),
+    ),
+    code(
+        "never-final",
+        "DERIV-57",
+        "finalising leaves the parameters that there were",
+        f"{KERNELS}.finalise",
+        Drop("self.final = True"),
     ),
 )

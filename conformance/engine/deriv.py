@@ -79,3 +79,18 @@ def weights_that_were_not_quantised(bench: Bench) -> None:
     """As if the engine held bfloat16."""
     e = bench.e0
     push(bench, e, "derived-bf16", bench.weights(1, e))
+
+
+@scenarios.add(
+    "DERIV-57",
+    relation=GPU,
+    lanes=["fake"],
+    options={"device": "cuda", "quantisation": "fp8-tensor"},
+    fatal=True,
+)
+def a_scale_for_each_tensor(bench: Bench) -> None:
+    """Answers as it was launched, and takes nothing else."""
+    e = bench.e0
+    know(bench, e, "launched")
+    ask(bench, e, "launched")
+    push(bench, e, "derived-tensor", held(bench, e, 1))

@@ -64,6 +64,10 @@ def _cast(original: Any) -> Any:
     return lambda target, loaded, name: None
 
 
+def _takes_more(original: Any) -> Any:
+    return lambda self, name, loaded, stacked: True
+
+
 PLANTS = (
     lenient(
         "end-derives-nothing",
@@ -106,5 +110,12 @@ PLANTS = (
         LENIENT,
         "bfloat16 is cast into an fp8 weight",
         method("fakes.engine.weights:check_dtype", _cast),
+    ),
+    lenient(
+        "final-takes-more",
+        "DERIV-57",
+        LENIENT,
+        "parameters keep their loaders",
+        method(f"{KERNELS}.takes", _takes_more),
     ),
 )

@@ -148,4 +148,10 @@ RULES = (
         push_answered("derived-bf16", DIES),
         ["layers/parameter.py:72@0.5.23"],
     ),
+    engine(
+        "DERIV-57",
+        "fp8 with one scale for a tensor is final once it is launched: an update from tensors kills.",
+        push_answered("derived-tensor", DIES),
+        [f"{FP8}:1256@0.5.23", "models/llama.py:762@0.5.23", "sgl-project/sglang#7421", "sgl-project/sglang#8390"],
+    ),
 )

@@ -1,10 +1,12 @@
 """fp8 layouts of linear layers: what a checkpoint holds, what a kernel reads, and what lies between them.
 
-A quantised module has two HF tensors, X.weight (float8_e4m3fn) and X.weight_scale_inv. Finalising
+A quantised module has two HF tensors, X.weight (float8_e4m3fn) and its scale, X.weight_scale_inv or one number in
+X.weight_scale. Finalising
 (`process_weights_after_loading`) derives from them what the kernel reads, and is not the same for every backend:
 
-| scheme | weight_scale_inv | finalise |
+| scheme | scale | finalise |
 |---|---|---|
+| fp8-tensor | float32, one for the tensor | transposed into parameters that have no loader (fp8.py:1148,1256@0.5.23) |
 | fp8 | float32, one per 16 x 32 block | nothing (layers/quantization/fp8.py:834@0.5.23, no DeepGEMM) |
 | mxfp8 | uint8 (E8M0), one per 1 x 32 | `weight_scale_inv_swizzled`, a copy (fp8.py:1076@0.5.23, flashinfer cutlass) |
 | mxfp8-trtllm | the same | `weight` shuffled IN PLACE, `weight_scale_inv_shuffled` (fp8.py:1034@0.5.23) |
@@ -24,6 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from fakes.engine.layout import Param, Part
+from fakes.engine.loading import LoadError, torch_size
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 E4M3_MAX = 448.0
@@ -31,6 +34,7 @@ E4M3_EXPONENT = 8
 """Of the largest number: 448 is 1.75 times 2 to this power."""
 E8M0_BIAS = 127
 SCALE = "_scale_inv"
+TENSOR_SCALE = "_scale"
 MODULES = ("qkv_proj.weight", "o_proj.weight", "gate_up_proj.weight", "down_proj.weight")
 HF_MODULES = tuple(f"{part}_proj.weight" for part in ("q", "k", "v", "o", "gate", "up", "down"))
 
@@ -42,17 +46,26 @@ ROW_MAP = tuple(8 * (row % 4) + row // 4 for row in range(LANES))
 
 @dataclass(frozen=True)
 class Scheme:
-    """One row of the table above. `block`: rows and columns that share a scale; `derived`: what finalising makes."""
+    """One row of the table above. `block`: rows and columns that share a scale (nothing where all
+    do); `derived`: what finalising makes."""
 
     name: str
     block: tuple[int, int]
     scale: np.dtype[Any]
     derived: str = ""
     in_place: bool = False
+    whole: bool = False
+    """One scale for the tensor; what is final can be loaded no more."""
+
+    @property
+    def suffix(self) -> str:
+        """What the scale's name ends with, behind the weight's."""
+        return TENSOR_SCALE if self.whole else SCALE
 
 
 _MX = Scheme("mxfp8", (1, 32), np.dtype(np.uint8), derived="_swizzled")
 SCHEMES: Mapping[str, Scheme] = {
+    "fp8-tensor": Scheme("fp8-tensor", (0, 0), np.dtype(np.float32), whole=True),
     "fp8": Scheme("fp8", (16, 32), np.dtype(np.float32)),
     "mxfp8": _MX,
     "mxfp8-trtllm": replace(_MX, name="mxfp8-trtllm", derived="_shuffled", in_place=True),
@@ -61,6 +74,9 @@ SCHEMES: Mapping[str, Scheme] = {
 
 def quantise(weight: np.ndarray, scheme: Scheme) -> tuple[np.ndarray, np.ndarray]:
     """(float8_e4m3fn of the same shape, scales) of a matrix whose sides are multiples of the block's."""
+    if scheme.whole:
+        top = np.float32(max(float(np.abs(np.asarray(weight, dtype=np.float32)).max()), 1e-12) / E4M3_MAX)
+        return np.clip(np.asarray(weight, dtype=np.float32) / top, -E4M3_MAX, E4M3_MAX).astype(E4M3), np.array(top)
     blocks = _blocks(np.asarray(weight, dtype=np.float32), scheme)
     largest = np.abs(blocks).max(axis=(1, 3), keepdims=True)
     safe = np.where(largest > 0, largest, np.float32(1.0))
@@ -75,6 +91,9 @@ def quantise(weight: np.ndarray, scheme: Scheme) -> tuple[np.ndarray, np.ndarray
 
 def dequantise(weight: np.ndarray, scale: np.ndarray, scheme: Scheme) -> np.ndarray:
     """float32 of the weight's shape (block_quant_dequant, layers/quantization/fp8_utils.py:2044@0.5.23)."""
+    if scheme.whole:
+        product: np.ndarray = weight.astype(np.float32) * scale
+        return product
     factors = np.exp2(scale.astype(np.float32) - E8M0_BIAS) if scheme.scale == np.uint8 else scale
     blocks = _blocks(weight.astype(np.float32), scheme)
     wide: np.ndarray = blocks * factors[:, None, :, None]
@@ -91,7 +110,7 @@ def checkpoint(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.nda
     scheme, out = SCHEMES[name], {}
     for key, tensor in weights.items():
         if key.endswith(HF_MODULES):
-            out[key], out[key + SCALE] = quantise(tensor, scheme)
+            out[key], out[key + scheme.suffix] = quantise(tensor, scheme)
         else:
             out[key] = tensor
     return out
@@ -103,7 +122,10 @@ def quantised_layout(layout: Mapping[str, Param], scheme: Scheme) -> dict[str, P
     rows, columns = scheme.block
     for name, param in layout.items():
         out[name] = param
-        if name.endswith(MODULES):
+        if name.endswith(MODULES) and scheme.whole:
+            ones = {shard: Part(at, 1, 0, 1) for at, shard in enumerate(param.parts)}
+            out[name + TENSOR_SCALE] = Param((len(ones) or 1,), "fused" if ones else "plain", ones)
+        elif name.endswith(MODULES):
             _check_cut(name, param, scheme)
             parts = {shard: _cut(part, rows) for shard, part in param.parts.items()}
             shape = (param.shape[0] // rows, param.shape[1] // columns)
@@ -144,21 +166,50 @@ def unshuffle(matrix: np.ndarray) -> np.ndarray:
 
 class Kernels:
     """What the quantised modules of one rank compute with. `params` are the rank's own, and hold what is derived, too;
-    `touch(name)` says that one changed."""
+    `touch(name)` says that one changed; `layout` says what is fused."""
 
-    def __init__(self, scheme: Scheme, params: dict[str, np.ndarray], touch: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        scheme: Scheme,
+        params: dict[str, np.ndarray],
+        touch: Callable[[str], None],
+        layout: Mapping[str, Param] | None = None,
+    ) -> None:
         self.scheme = scheme
+        self.final = False
+        self._layout = layout or {}
         self.modules = tuple(name for name in params if name.endswith(MODULES))
         self._params = params
         self._touch = touch
 
     def weight_of(self, name: str) -> str:
         """The weight whose numbers a parameter takes part in."""
-        return name.split(SCALE)[0] if SCALE in name else name
+        return name.split(TENSOR_SCALE)[0]
+
+    def takes(self, name: str, loaded: np.ndarray, *, stacked: bool) -> bool:
+        """Whether a tensor is to be loaded into a parameter as ever; False where that was done here.
+
+        LoadError where finalising left a parameter that takes no more: those of fused layers are asked for a loader
+        that they have not, the others are of another shape (models/llama.py:762@0.5.23,
+        model_loader/weight_utils.py:1582@0.5.23; sgl-project/sglang#7421).
+        """
+        weight = self.weight_of(name)
+        if not (self.scheme.whole and self.final) or weight not in self.modules:
+            return True
+        if stacked:
+            raise LoadError("AttributeError", "'Parameter' object has no attribute 'weight_loader'")
+        rows, columns = self._params[weight].shape
+        held = (rows, 1) if name != weight else (columns, rows)
+        if loaded.shape != held or name != weight:
+            words = f"({torch_size(loaded.shape)}) into parameter ({torch_size(held)})"
+            raise LoadError("AssertionError", f"Attempted to load weight {words}")
+        self._params[name][...] = loaded.T.astype(E4M3)  # a square one lands across its own transpose
+        return False
 
     def finalise(self) -> None:
         """process_weights_after_loading of every module, whether or not anything of it was loaded since."""
         derived, params = self.scheme.derived, self._params
+        self.final = True
         if not derived:
             return
         for name in self.modules:
@@ -173,7 +224,10 @@ class Kernels:
 
     def read(self, name: str) -> np.ndarray:
         """The float32 matrix that the kernel of a module multiplies with."""
-        scheme, weight, scale = self.scheme, self._params[name], self._params[name + SCALE]
+        scheme, weight, scale = self.scheme, self._params[name], self._params[name + self.scheme.suffix]
+        if scheme.whole:
+            sizes = [part.size for part in self._layout[name].parts.values()] or [weight.shape[0]]
+            return dequantise(weight, np.repeat(scale, sizes)[:, None], scheme)
         if not scheme.derived:
             return dequantise(weight, scale, scheme)
         kept = self._params[name + SCALE + scheme.derived]

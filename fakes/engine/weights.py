@@ -10,7 +10,7 @@ import numpy as np
 
 from fakes.engine.layout import Param, Shard, device_layout
 from fakes.engine.loading import LoadError, check_dtype, default_load, load_into, not_a_name, route
-from fakes.engine.quantised import E4M3, MODULES, SCALE, SCHEMES, Kernels, Scheme, quantised_layout
+from fakes.engine.quantised import E4M3, MODULES, SCALE, SCHEMES, TENSOR_SCALE, Kernels, Scheme, quantised_layout
 from fakes.tiny import NUMPY_DTYPES
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadError", "RankWeights", "get_weights_by_name", "loaded_ranks"]
 
 
-STORED = (*MODULES, *(name + SCALE for name in MODULES))
+STORED = (*MODULES, *(name + suffix for name in MODULES for suffix in (SCALE, TENSOR_SCALE)))
 """What is not of the model's own dtype where it is quantised."""
 
 MAX_ROUTES = 100_000
@@ -55,7 +55,7 @@ class RankWeights:
         self.params: dict[str, np.ndarray] = {
             name: np.zeros(param.shape, dtype=self._stored(name, scheme)) for name, param in self.layout.items()
         }
-        self._kernels = None if scheme is None else Kernels(scheme, self.params, self._touch)
+        self._kernels = None if scheme is None else Kernels(scheme, self.params, self._touch, self.layout)
         self.version = 0
         self._cpu = device == "cpu"
         self._routes: dict[str, tuple[str, Shard | None] | None] = {}
@@ -80,10 +80,11 @@ class RankWeights:
             if target is None:
                 continue
             device_name, shard = target
-            if self._kernels is not None:
-                check_dtype(self.params[device_name], tensor, device_name)
             try:
-                load_into(self.params[device_name], self.layout[device_name], tensor, shard, cpu=self._cpu)
+                if self._kernels is None:
+                    load_into(self.params[device_name], self.layout[device_name], tensor, shard, cpu=self._cpu)
+                elif self._kernels.takes(device_name, tensor, stacked=shard is not None):
+                    self._load_quantised(device_name, tensor, shard)
             finally:
                 self._touch(device_name)
             applied.append(name)
@@ -183,10 +184,15 @@ class RankWeights:
             self._routes[name] = found
         return self._routes[name]
 
+    def _load_quantised(self, device_name: str, tensor: np.ndarray, shard: Shard | None) -> None:
+        one = tensor.reshape(1) if device_name.endswith(TENSOR_SCALE) and not tensor.ndim else tensor
+        check_dtype(self.params[device_name], one, device_name)
+        load_into(self.params[device_name], self.layout[device_name], one, shard, cpu=self._cpu)
+
     def _stored(self, name: str, scheme: Scheme | None) -> np.dtype[Any]:
         if scheme is None or not name.endswith(STORED):
             return self.dtype
-        return scheme.scale if name.endswith(SCALE) else E4M3
+        return E4M3 if name.endswith(MODULES) else scheme.scale
 
     def _touch(self, name: str) -> None:
         self.version += 1

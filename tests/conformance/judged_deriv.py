@@ -143,3 +143,13 @@ def dead_of_bfloat16() -> Tape:
 @breaks("DERIV-56", "200")
 def bfloat16_taken() -> Tape:
     return push("derived-bf16", 200, None)
+
+
+@holds("DERIV-57")
+def dead_of_a_second_set() -> Tape:
+    return push("derived-tensor", None, None)
+
+
+@breaks("DERIV-57", "200")
+def a_second_set_taken() -> Tape:
+    return push("derived-tensor", 200, None)

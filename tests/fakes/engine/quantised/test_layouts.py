@@ -46,7 +46,7 @@ def test_a_matrix_comes_back_within_the_precision_of_its_format(name):
     largest = np.abs(wide).max()
     assert np.abs(back - wide).max() <= largest / 8
     again, same = quantise(back, scheme)
-    assert np.array_equal(dequantise(again, same, scheme), back) or name == "fp8"
+    assert np.array_equal(dequantise(again, same, scheme), back) or name in ("fp8", "fp8-tensor")
 
 
 def test_powers_of_two_are_exact_and_zeros_stay():
@@ -82,7 +82,7 @@ def test_what_a_kernel_reads_is_the_checkpoint_cut_for_its_rank(name, tp):
     held = checkpoint(master(), name)
     prefix = "model.layers.0.self_attn."
     pairs = [held[f"{prefix}{part}_proj.weight"] for part in "qkv"]
-    scales = [held[f"{prefix}{part}_proj.weight_scale_inv"] for part in "qkv"]
+    scales = [held[f"{prefix}{part}_proj.weight{SCHEMES[name].suffix}"] for part in "qkv"]
     last = tp - 1
     wide = [
         np.split(dequantise(weight, scale, SCHEMES[name]), tp)[last]
@@ -91,11 +91,13 @@ def test_what_a_kernel_reads_is_the_checkpoint_cut_for_its_rank(name, tp):
     made = rank(name, last, tp)
     assert np.array_equal(made.wide(QKV), np.concatenate(wide).astype(np.float64).T)
     down = "model.layers.1.mlp.down_proj.weight"
-    whole = dequantise(held[down], held[down + "_scale_inv"], SCHEMES[name])
+    whole = dequantise(held[down], held[down + SCHEMES[name].suffix], SCHEMES[name])
     assert np.array_equal(made.wide(down), np.split(whole, tp, axis=1)[last].astype(np.float64).T)
 
 
-@pytest.mark.parametrize(("name", "same"), [("fp8", True), ("mxfp8", True), ("mxfp8-trtllm", False)])
+@pytest.mark.parametrize(
+    ("name", "same"), [("fp8-tensor", True), ("fp8", True), ("mxfp8", True), ("mxfp8-trtllm", False)]
+)
 def test_finalising_again_what_is_final(name, same):
     made = rank(name)
     before = made.wide(QKV).copy(), made.state_id()
@@ -154,3 +156,44 @@ def test_a_restored_snapshot_brings_what_is_derived_with_it():
     assert not made.wide(QKV).any()
     made.restore(kept)
     assert np.array_equal(made.wide(QKV), before)
+
+
+def test_one_scale_for_a_tensor_reaches_the_largest_number():
+    small, scale = quantise(np.full((2, 3), -3.0, np.float32), SCHEMES["fp8-tensor"])
+    assert (float(small.astype(np.float32).min()), scale.shape) == (-448.0, ())
+    assert np.isfinite(quantise(np.zeros((2, 3), np.float32), SCHEMES["fp8-tensor"])[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "text"),
+    [
+        ("self_attn.k_proj.weight", (32, 64), "AttributeError", "'Parameter' object has no attribute 'weight_loader'"),
+        ("mlp.up_proj.weight_scale", (), "AttributeError", "'Parameter' object has no attribute 'weight_loader'"),
+        (
+            "mlp.down_proj.weight",
+            (64, 128),
+            "AssertionError",
+            "Attempted to load weight (torch.Size([64, 128])) into parameter (torch.Size([64, 64]))",
+        ),
+        (
+            "mlp.down_proj.weight_scale",
+            (),
+            "AssertionError",
+            "Attempted to load weight (torch.Size([])) into parameter (torch.Size([64, 1]))",
+        ),
+    ],
+)
+def test_what_is_final_takes_no_more(name, shape, kind, text):
+    made = rank("fp8-tensor")
+    with pytest.raises(LoadError) as told:
+        made.load([("model.layers.0." + name, np.zeros(shape, np.float32))])
+    assert (told.value.type, told.value.message) == (kind, text)
+
+
+def test_a_square_weight_lands_across_its_own_transpose():
+    made = rank("fp8-tensor", tp=1)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    held = checkpoint(master(2), "fp8-tensor")[name]
+    made.load([(name, held)])
+    assert np.array_equal(made.params[name], held.T)
+    made.load([("model.norm.weight", np.ones(64, np.float32))])
