@@ -13,9 +13,9 @@ from harness.history import History
 from harness.history_files import write_records
 from harness.runner import Runner, imported, outlived
 from harness.settings import Settings
-from harness.sut.adapters.found import located
 from harness.sut.adapters.table import FRAMEWORKS
 from harness.sut.loader import installed
+from harness.sut.options import check_options
 from harness.units import Unit
 from harness.words import told
 
@@ -48,18 +48,13 @@ def scenario_of(sut: str) -> str:
 
 
 def check_suts(suts: Sequence[str], hang_timeout: float, options_of: Callable[[str], dict[str, str]]) -> None:
-    """UsageError, before the first cell, for a driver that is none and for a `checkout` that is not its checkout."""
+    """UsageError, before the first cell, for a driver that is none, for an option that no driver of these has, and for
+    a `checkout` that is not its checkout."""
     for sut in suts:
         with suppress(HarnessError), outlived():  # one that ends the process is told in its cell
             imported(resolved(sut), hang_timeout)
-        checkout = options_of(sut).get("checkout", "")
-        if sut in FRAMEWORKS and checkout:
-            try:
-                located(FRAMEWORKS[sut], checkout)
-            except HarnessError as error:
-                raise UsageError(f"--sut-option checkout={checkout}: {error}") from error
-            except OSError as error:
-                raise UsageError(f"--sut-option checkout={checkout}: {error.strerror or error}") from error
+    with suppress(HarnessError), outlived():
+        check_options({resolved(sut): options_of(sut) for sut in suts}, hang_timeout)
 
 
 def cells(

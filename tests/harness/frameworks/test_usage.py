@@ -34,6 +34,7 @@ def refused(capsys, *argv):
         (("--sut", "slime", "--sut-option", "checkout=/nonexistent"), "slime: no folder /nonexistent"),
         (("--sut", "slime", "--sut-option", "slime.checkout=" + "x" * 300), "checkout=xxx"),
         (("--sut", "verl", "--sut-option", "checkout=/"), "/ is no checkout of it"),
+        (("--sut", "slime", "--sut-option", "chekout=/"), "slime has no such option; it has checkout"),
         (("--sut", "verl", "--checkout", "verl=/"), "/ is no checkout of it"),
         (("--sut", "slime-nccl", "--checkout", "slime=/"), "slime-nccl: / is no checkout of it"),
         (
