@@ -181,6 +181,15 @@ def test_a_report_has_what_was_chosen_and_none_is_written_where_nothing_ran(pyte
     assert not Path("none.json").exists()
 
 
+def test_none_is_written_of_a_run_that_was_interrupted(pytester, suite, capfd):
+    name = pytester.makepyfile("def test_x(): raise KeyboardInterrupt")
+    options = (*TOYS, *OFF, "--refit-report=r.json", "-p", "no:cacheprovider")
+    recorded = pytester.inline_run("toysuite", str(name), *options, no_reraise_ctrlc=True)
+    assert recorded.ret == 2
+    assert "TOY-2" in capfd.readouterr().out
+    assert not Path("r.json").exists()
+
+
 def test_a_report_that_cannot_be_written_is_told_before_anything_runs(pytester, suite, capfd):
     recorded = run(pytester, "toysuite", *TOYS, *OFF, "--refit-report", "no/r.json")
     assert recorded.ret == 4

@@ -131,6 +131,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput[_DONE_THERE] = ours.done()
         return
+    if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return  # interrupted, as a run that then writes nothing
     unmet = ours.unmet()
     said, unwritten = ours.write()
     config.stash[_SAID] = [*ours.raised(), *(f"? {line}" for line in (unmet, *unwritten) if line), *said]
