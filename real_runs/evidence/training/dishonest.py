@@ -184,6 +184,7 @@ _MARKERS = (
     Case("an index left out", "EVID-2", "grow by one", log("refit=5", "refit=6", 2)),
     Case("indices from nought", "EVID-2", "from 1", both(log("refit=1", "refit=0"), log("refit=1", "refit=0"))),
     Case("a start without an end", "EVID-2", "has not ended", log("_SUCCESS transfer=distributed refit=2", "_START transfer=distributed refit=2 ")),
+    Case("a start behind a progress bar", "EVID-2", "has not ended", log(f"{START}3\n", f" 50%|## |\r{START}3\n{START}4\n")),
     Case("the last refit has no end", "EVID-2", "has no end", log("NRL_SGLANG_REFIT_SUCCESS transfer=distributed refit=5 duration_s=1.500\n", "")),
     Case("a success without a start", "EVID-2", "not under way", log(f"{START}3\n", "")),
     Case("a success of another refit", "EVID-2", "not under way", log("_SUCCESS transfer=distributed refit=3", "_SUCCESS transfer=distributed refit=4")),

@@ -85,7 +85,8 @@ def found(name: str, text: str) -> Iterator[Marker | Doubt]:
     """Everything in a log that is or looks like a marker, in order."""
     for number, line in enumerate(text.split("\n"), 1):
         if "REFIT_" in line.upper() or "GROUP_READY" in line.upper():
-            yield from _of_line(f"{name}:{number}", plain(line))
+            for part in line.split("\r"):  # a progress bar stands before it on the same line
+                yield from _of_line(f"{name}:{number}", plain(part))
 
 
 def _of_line(place: str, line: str) -> Iterator[Marker | Doubt]:
