@@ -59,6 +59,21 @@ def test_payloads_are_digests_as_the_gate_makes_them(stage):
     assert call.request["serialized_named_tensors"] == [{"len": 200_000, "sha256": payload_digest(payload)}, "short"]
 
 
+def test_answers_without_a_body_pass(stage):
+    def answer(handler, body):
+        handler.send_response(204 if handler.command == "PUT" else 200)
+        if handler.command != "PUT":
+            handler.send_header("Content-Length", "7")
+        handler.end_headers()
+
+    stage.stubs[0].answer = answer
+    head, put = stage.client.head(f"{stage.url}/health"), stage.client.put(f"{stage.url}/health")
+
+    assert (head.status_code, head.headers["content-length"], head.content) == (200, "7", b"")
+    assert (put.status_code, put.content) == (204, b"")
+    assert [(c.method, c.status, c.body) for c in stage.history().calls()] == [("HEAD", 200, None), ("PUT", 204, None)]
+
+
 PROMPT = [987001, 987002, 987003]
 
 
