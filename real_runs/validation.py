@@ -53,6 +53,9 @@ def sources_hash() -> str:
     return whole.hexdigest()[:16]
 
 
+MOST = 64 << 20  # bytes of a results.json or a record
+
+
 def records_folder() -> Path:
     """Where the records of this checkout lie."""
     return Path(str(resources.files("real_runs.records")))
@@ -108,16 +111,25 @@ def keep(record: Record, folder: Path, *, allow_more_unsupported: bool = False) 
 def read(path: Path) -> Record:
     """One record. NotGreen in one line when the file is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
-    except (OSError, msgspec.MsgspecError) as error:
+        return msgspec.json.decode(_content(path), type=Record)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise NotGreen(f"{path}: {error}") from None
+
+
+def _content(path: Path) -> bytes:
+    """All of a file. ValueError for more than a record or the results of a run ever are, as of a device."""
+    with path.open("rb") as file:
+        data = file.read(MOST + 1)
+    if len(data) > MOST:
+        raise ValueError(f"more than {MOST >> 20} MiB")
+    return data
 
 
 def read_results(path: Path) -> Mapping[str, Any]:
     """A results.json. NotGreen in one line when it is none."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(_content(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise NotGreen(f"{path}: {error}") from None
     if not isinstance(found, dict):
         raise NotGreen(f"{path}: not the results of a run")

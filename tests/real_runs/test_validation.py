@@ -1,6 +1,7 @@
 """Dated records of green runs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +110,13 @@ def test_the_hash_follows_the_sources(tmp_path, monkeypatch):
 
     assert validation.sources_hash() != before
     json.dumps(before)
+
+
+@pytest.mark.parametrize("reads", [read, read_results])
+def test_a_file_without_an_end_and_one_without_a_bottom_are_one_line(tmp_path, monkeypatch, reads):
+    monkeypatch.setattr(validation, "MOST", 1 << 20)
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    for path in (deep, "/dev/zero"):
+        with pytest.raises(NotGreen, match=rf"^{path}: .+"):
+            reads(Path(path))
