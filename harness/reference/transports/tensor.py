@@ -168,10 +168,10 @@ class TensorTransport:
 
     name = "tensor"
 
-    def __init__(self, trainer: Trainer, bucket_bytes: int, plan: Plan | None = None) -> None:
+    def __init__(self, trainer: Trainer, bucket_bytes: int, plan: Plan = quantised.NONE) -> None:
         self.trainer = trainer
         self.bucket_bytes = bucket_bytes
-        self.plan = plan or quantised.NONE
+        self.plan = plan
 
     def world_size(self, engines: Sequence[Engine]) -> int:
         """One trainer rank on the GPU of every engine rank."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from harness.reference.errors import BadState
-from harness.reference.quantised import Plan, groups, pair, parcels
+from harness.reference.adapter import ReferenceSut, _plan
+from harness.reference.errors import BadSetup, BadState
+from harness.reference.quantised import NONE, Plan, groups, pair, parcels
+from harness.reference.setup import TABLE, transport_of
+from tests.harness.reference.fleet import Rig
 from tests.harness.reference.test_quantised import DOWN, MX, matrix
+from tests.harness.reference.test_setup import PLAIN, SIZES
 
 UP = "model.layers.0.mlp.up_proj.weight"
 
@@ -41,3 +47,48 @@ def test_every_parcel_is_filled_alike():
 
 def test_a_module_is_left_out_by_its_very_name():
     assert Plan("mxfp8", ("down_proj~",)).covers(DOWN, matrix())
+
+
+ALONE = "^quantisation is sent by the tensor path alone, not by {}$"
+
+
+def test_a_set_up_may_quantise_the_tensor_path_alone():
+    for (colocated, trainer, asked), transport in TABLE.items():
+        setup = {
+            **PLAIN,
+            "colocated": colocated,
+            "trainer": trainer,
+            "transport": asked,
+            "quantisation": {"scheme": "fp8"},
+        }
+        if trainer == "fsdp2":
+            continue
+        if transport == "tensor":
+            assert transport_of(setup, SIZES) == "tensor"
+        else:
+            with pytest.raises(BadSetup, match=ALONE.format(transport)):
+                transport_of(setup, SIZES)
+
+
+@pytest.mark.parametrize("transport", ["", "tensor", "disk", "distributed", "checkpoint-engine"])
+def test_who_offers_quantisation(transport):
+    assert ("quantisation" in ReferenceSut(transport=transport).capabilities().optional) is (
+        transport in ("", "tensor")
+    )
+
+
+def test_quantised_engines_are_not_fed_by_another_path():
+    rig = Rig()
+    rig.fleet = replace(rig.fleet, options={"quantisation": {"scheme": "mxfp8"}})
+    with pytest.raises(BadSetup, match=ALONE.format("disk")):
+        ReferenceSut(transport="disk").setup(rig.fleet)
+
+
+def test_a_set_up_decides_and_else_what_the_engines_hold():
+    fleet = Rig().fleet
+    asked = {"quantisation": {"scheme": "mxfp8"}}
+    assert _plan(replace(fleet, options={})) == NONE
+    assert _plan(replace(fleet, options=asked)) == MX
+    assert _plan(replace(fleet, options={**asked, "setup": {**PLAIN, "quantisation": {"scheme": "fp8"}}})) == Plan(
+        "fp8"
+    )
