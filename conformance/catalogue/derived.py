@@ -101,17 +101,40 @@ MUTANTS = (
         Drop("self._finalise()"),
     ),
     code(
-        "quantised-slots-take-all",
+        "quantised-slots-take-their-own",
         "DERIV-56",
-        "a weight is cast whatever it was",
+        "a weight of another dtype is refused, which kills",
         "fakes.engine.weights:RankWeights._load_quantised",
-        Drop("check_dtype(...)"),
+        Insert(
+            "if tensor.dtype != self.params[device_name].dtype:\n    raise LoadError('ValueError', 'another dtype')"
+        ),
     ),
     code(
         "never-final",
         "DERIV-57",
-        "finalising leaves the parameters that there were",
-        f"{KERNELS}.finalise",
-        Drop("self.final = True"),
+        "what is final is loaded as ever",
+        f"{KERNELS}.takes",
+        ReplaceExpr("self.finals", "0"),
+    ),
+    code(
+        "never-across",
+        "DERIV-58",
+        "transposing twice is as good as once",
+        f"{KERNELS}.across",
+        ReplaceExpr("self.finals % 2", "self.finals"),
+    ),
+    code(
+        "quantised-for-good",
+        "DERIV-59",
+        "what is quantised is quantised again without a word",
+        f"{KERNELS}._quantise",
+        Drop("if self.finals > 1: ..."),
+    ),
+    code(
+        "llama-as-the-others",
+        "DERIV-60",
+        "Llama's names of scales are left alone",
+        "fakes.engine.loading:route",
+        Drop("if kind == 'llama' and name.endswith('.weight_scale_inv'): ..."),
     ),
 )

@@ -60,8 +60,30 @@ def _disk_alone(original: Any) -> Any:
     return disk
 
 
-def _cast(original: Any) -> Any:
-    return lambda target, loaded, name: None
+def _exact(original: Any) -> Any:
+    def load(self: Any, name: str, tensor: Any, shard: Any) -> None:
+        from fakes.engine.loading import LoadError
+
+        if tensor.dtype != self.params[name].dtype:
+            raise LoadError("ValueError", "another dtype")
+        original(self, name, tensor, shard)
+
+    return load
+
+
+def _once_by_rows(original: Any) -> Any:
+    def quantise(self: Any) -> None:
+        if self.finals == 1:
+            original(self)
+
+    return quantise
+
+
+def _as_qwen(original: Any) -> Any:
+    def route(name: str, *, kind: str, **more: Any) -> Any:
+        return original(name, kind="qwen2" if kind == "llama" else kind, **more)
+
+    return route
 
 
 def _takes_more(original: Any) -> Any:
@@ -105,11 +127,32 @@ PLANTS = (
         method(f"{UPDATER}._disk", _disk_alone),
     ),
     lenient(
-        "any-dtype-fits",
+        "only-its-own-dtype",
         "DERIV-56",
+        "a fake that is stricter than SGLang",
+        "bfloat16 does not fit into an fp8 weight",
+        method("fakes.engine.weights:RankWeights._load_quantised", _exact),
+    ),
+    lenient(
+        "either-way-round",
+        "DERIV-58",
         LENIENT,
-        "bfloat16 is cast into an fp8 weight",
-        method("fakes.engine.weights:check_dtype", _cast),
+        "a kernel takes a matrix that lies across",
+        method(f"{KERNELS}.across", _nothing),
+    ),
+    lenient(
+        "quantised-once",
+        "DERIV-59",
+        LENIENT,
+        "what is quantised is left as it is",
+        method(f"{KERNELS}._quantise", _once_by_rows),
+    ),
+    lenient(
+        "llama-knows-blocks",
+        "DERIV-60",
+        LENIENT,
+        "Llama loads scales of blocks",
+        method("fakes.engine.weights:route", _as_qwen),
     ),
     lenient(
         "final-takes-more",

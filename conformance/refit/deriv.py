@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.refit.guard import setup_of
-from conformance.refit.steps import prepare, question
+from conformance.refit.steps import fleet, question
 from harness.bench import Bench
 from harness.lanes.base import EngineHandle
 from harness.scenario import ScenarioList
@@ -33,7 +33,9 @@ def _able(bench: Bench) -> None:
 def _prepared(bench: Bench) -> list[EngineHandle]:
     """An engine and the client, which is asked first: what it cannot send it need not be set up for."""
     _able(bench)
-    return prepare(bench, 1)
+    handles = [bench.engine(shape="qwen3")]
+    fleet(bench, handles, "fresh-1", "fresh-2", "fresh-3")
+    return handles
 
 
 @scenarios.add(
@@ -48,7 +50,7 @@ def scales_that_are_copied(bench: Bench) -> None:
     """Two sets."""
     handles = _prepared(bench)
     for number in (1, 2):
-        bench.refit(number)
+        bench.refit(number, state=bench.weights(number, handles[0]))
         question(bench, handles, f"fresh-{number}")
 
 
@@ -57,7 +59,7 @@ def scales_of_blocks(bench: Bench) -> None:
     """float32 among fp8 and bfloat16; every version can, since nothing is derived."""
     handles = _prepared(bench)
     for number in (1, 2):
-        bench.refit(number)
+        bench.refit(number, state=bench.weights(number, handles[0]))
         question(bench, handles, f"fresh-{number}")
 
 
@@ -72,7 +74,7 @@ def the_same_set_again_and_again(bench: Bench) -> None:
     """Weights that are shuffled where they lie."""
     handles = _prepared(bench)
     for number in range(3):
-        bench.refit(1)
+        bench.refit(1, state=bench.weights(1, handles[0]))
         question(bench, handles, f"fresh-{number + 1}")
 
 

@@ -52,4 +52,4 @@ def of_pairs(bench: Bench) -> None:
     """The trainer's forward pass has the dequantised weights."""
     if "quantisation" not in bench.declared.optional:
         bench.unsupported("the adapter sends no quantised weights")
-    _gate(bench, bench.engine())
+    _gate(bench, bench.engine(shape="qwen3"))

@@ -9,6 +9,7 @@ from conformance.exports import exports
 from conformance.judging import DIES, Judge, every, said, wrong
 from conformance.pushes import push_answered, push_gives
 from conformance.refits import Finding, Part, each_part
+from conformance.rules.coll import asked
 from conformance.rules.guard import refused_by_name
 from conformance.rules.make import engine, refit
 from conformance.tokens import samples, seeds_of, truths
@@ -144,14 +145,34 @@ RULES = (
     ),
     engine(
         "DERIV-56",
-        "A weight that was not quantised does not fit where a quantised one is: the engine dies.",
-        push_answered("derived-bf16", DIES),
-        ["layers/parameter.py:72@0.5.23"],
+        "A weight that was not quantised is cast into the place of one that is: a 200, and answers of no whole set.",
+        every(_loaded("derived-bf16"), _loaded("derived-mended")),
+        ["layers/parameter.py:175@0.5.23", "observed 0.5.23 on an H200"],
     ),
     engine(
         "DERIV-57",
         "fp8 with one scale for a tensor is final once it is launched: an update from tensors kills.",
         push_answered("derived-tensor", DIES),
-        [f"{FP8}:1256@0.5.23", "models/llama.py:762@0.5.23", "sgl-project/sglang#7421", "sgl-project/sglang#8390"],
+        [f"{FP8}:1256@0.5.23", "models/llama.py:762@0.5.23", "sgl-project/sglang#7421", "observed 0.5.23 on an H200"],
+    ),
+    engine(
+        "DERIV-58",
+        "A session without a bucket transposes fp8 of one scale once more: the next generation kills.",
+        asked("turned", DIES),
+        [f"{FP8}:1256@0.5.23", "observed 0.5.23 on an H200"],
+        versions=">=0.5.21 || miles",
+    ),
+    engine(
+        "DERIV-59",
+        "What was quantised when it was loaded is quantised again by the end of any session, which kills.",
+        asked("quantised-again", DIES),
+        [f"{FP8}:1151@0.5.23", "observed 0.5.23 on an H200"],
+        versions=">=0.5.21 || miles",
+    ),
+    engine(
+        "DERIV-60",
+        "Llama takes scales of blocks for those of tensors and skips them: a 200, and answers of no whole set.",
+        _loaded("derived-llama"),
+        ["models/llama.py:723@0.5.23", "observed 0.5.23 on an H200"],
     ),
 )

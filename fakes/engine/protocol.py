@@ -259,7 +259,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     checker_cuda_shim: bool = False
     stale_batch_steps: int = 0
     random_seed: int = 0
-    quantisation: Literal["", "fp8-tensor", "fp8", "mxfp8", "mxfp8-trtllm"] = ""
+    quantisation: Literal["", "fp8-tensor", "fp8-online", "fp8", "mxfp8", "mxfp8-trtllm"] = ""
     """How the linear layers are stored: `fakes.engine.quantised.SCHEMES`. The weights of such an engine are those of a
     quantised checkpoint."""
     base_gpu_id: int = 0

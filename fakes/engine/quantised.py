@@ -7,6 +7,7 @@ X.weight_scale. Finalising
 | scheme | scale | finalise |
 |---|---|---|
 | fp8-tensor | float32, one for the tensor | transposed into parameters that have no loader (fp8.py:1148,1256@0.5.23) |
+| fp8-online | none: made from bfloat16 | quantised by rows and transposed (fp8.py:1151@0.5.23, --quantization fp8) |
 | fp8 | float32, one per 16 x 32 block | nothing (layers/quantization/fp8.py:834@0.5.23, no DeepGEMM) |
 | mxfp8 | uint8 (E8M0), one per 1 x 32 | `weight_scale_inv_swizzled`, a copy (fp8.py:1076@0.5.23, flashinfer cutlass) |
 | mxfp8-trtllm | the same | `weight` shuffled IN PLACE, `weight_scale_inv_shuffled` (fp8.py:1034@0.5.23) |
@@ -25,6 +26,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fakes.engine.crash import Crash
 from fakes.engine.layout import Param, Part
 from fakes.engine.loading import LoadError, torch_size
 
@@ -35,6 +37,8 @@ E4M3_EXPONENT = 8
 E8M0_BIAS = 127
 SCALE = "_scale_inv"
 TENSOR_SCALE = "_scale"
+UNLOADED = float(np.finfo(np.float32).min)
+"""What float32 scales hold until they are loaded (fp8.py:687@0.5.23): products overflow, answers are NaN."""
 MODULES = ("qkv_proj.weight", "o_proj.weight", "gate_up_proj.weight", "down_proj.weight")
 HF_MODULES = tuple(f"{part}_proj.weight" for part in ("q", "k", "v", "o", "gate", "up", "down"))
 
@@ -57,6 +61,9 @@ class Scheme:
     whole: bool = False
     """One scale for the tensor; what is final can be loaded no more."""
 
+    online: bool = False
+    """The checkpoint is not quantised: the first finalising does it."""
+
     @property
     def suffix(self) -> str:
         """What the scale's name ends with, behind the weight's."""
@@ -66,6 +73,7 @@ class Scheme:
 _MX = Scheme("mxfp8", (1, 32), np.dtype(np.uint8), derived="_swizzled")
 SCHEMES: Mapping[str, Scheme] = {
     "fp8-tensor": Scheme("fp8-tensor", (0, 0), np.dtype(np.float32), whole=True),
+    "fp8-online": Scheme("fp8-online", (0, 0), np.dtype(np.float32), whole=True, online=True),
     "fp8": Scheme("fp8", (16, 32), np.dtype(np.float32)),
     "mxfp8": _MX,
     "mxfp8-trtllm": replace(_MX, name="mxfp8-trtllm", derived="_shuffled", in_place=True),
@@ -92,9 +100,9 @@ def quantise(weight: np.ndarray, scheme: Scheme) -> tuple[np.ndarray, np.ndarray
 def dequantise(weight: np.ndarray, scale: np.ndarray, scheme: Scheme) -> np.ndarray:
     """float32 of the weight's shape (block_quant_dequant, layers/quantization/fp8_utils.py:2044@0.5.23)."""
     if scheme.whole:
-        product: np.ndarray = weight.astype(np.float32) * scale
+        product: np.ndarray = weight.astype(np.float32) * _loaded(scale)
         return product
-    factors = np.exp2(scale.astype(np.float32) - E8M0_BIAS) if scheme.scale == np.uint8 else scale
+    factors = np.exp2(scale.astype(np.float32) - E8M0_BIAS) if scheme.scale == np.uint8 else _loaded(scale)
     blocks = _blocks(weight.astype(np.float32), scheme)
     wide: np.ndarray = blocks * factors[:, None, :, None]
     return wide.reshape(weight.shape)
@@ -105,7 +113,7 @@ def checkpoint(weights: Mapping[str, np.ndarray], name: str) -> dict[str, np.nda
 
     `name` is a key of SCHEMES, or "" for the weights themselves.
     """
-    if not name:
+    if not name or SCHEMES[name].online:
         return dict(weights)
     scheme, out = SCHEMES[name], {}
     for key, tensor in weights.items():
@@ -122,10 +130,10 @@ def quantised_layout(layout: Mapping[str, Param], scheme: Scheme) -> dict[str, P
     rows, columns = scheme.block
     for name, param in layout.items():
         out[name] = param
-        if name.endswith(MODULES) and scheme.whole:
+        if name.endswith(MODULES) and scheme.whole and not scheme.online:
             ones = {shard: Part(at, 1, 0, 1) for at, shard in enumerate(param.parts)}
             out[name + TENSOR_SCALE] = Param((len(ones) or 1,), "fused" if ones else "plain", ones)
-        elif name.endswith(MODULES):
+        elif name.endswith(MODULES) and not scheme.whole:
             _check_cut(name, param, scheme)
             parts = {shard: _cut(part, rows) for shard, part in param.parts.items()}
             shape = (param.shape[0] // rows, param.shape[1] // columns)
@@ -176,7 +184,7 @@ class Kernels:
         layout: Mapping[str, Param] | None = None,
     ) -> None:
         self.scheme = scheme
-        self.final = False
+        self.finals = 0
         self._layout = layout or {}
         self.modules = tuple(name for name in params if name.endswith(MODULES))
         self._params = params
@@ -194,7 +202,7 @@ class Kernels:
         model_loader/weight_utils.py:1582@0.5.23; sgl-project/sglang#7421).
         """
         weight = self.weight_of(name)
-        if not (self.scheme.whole and self.final) or weight not in self.modules:
+        if not (self.scheme.whole and self.finals) or weight not in self.modules:
             return True
         if stacked:
             raise LoadError("AttributeError", "'Parameter' object has no attribute 'weight_loader'")
@@ -209,7 +217,9 @@ class Kernels:
     def finalise(self) -> None:
         """process_weights_after_loading of every module, whether or not anything of it was loaded since."""
         derived, params = self.scheme.derived, self._params
-        self.final = True
+        self.finals += 1
+        if self.scheme.online:
+            self._quantise()
         if not derived:
             return
         for name in self.modules:
@@ -222,9 +232,33 @@ class Kernels:
             self._touch(name + SCALE + derived)
             self._touch(name)
 
+    def across(self) -> tuple[int, int] | None:
+        """What transposing twice leaves: the first matrix that is not square lies across (observed 0.5.23 on a GPU)."""
+        if not self.scheme.whole or self.finals % 2:
+            return None
+        shapes = (self._params[name].shape for name in self.modules)
+        return next(((rows, columns) for rows, columns in shapes if rows != columns), None)
+
+    def _quantise(self) -> None:
+        """Rows of bfloat16 as fp8. Crash AssertionError for what is quantised, and so transposed, already."""
+        if self.finals > 1:
+            raise Crash("AssertionError", "`x` is not contiguous")
+        for name in self.modules:
+            wide = self._params[name].astype(np.float32)
+            scale = np.maximum(np.abs(wide).max(axis=1, keepdims=True), 1e-12).astype(np.float32) / E4M3_MAX
+            self._params[name] = np.clip(wide / scale, -E4M3_MAX, E4M3_MAX).astype(E4M3)
+            self._params[name + TENSOR_SCALE] = scale
+            self._touch(name + TENSOR_SCALE)
+            self._touch(name)
+
     def read(self, name: str) -> np.ndarray:
         """The float32 matrix that the kernel of a module multiplies with."""
-        scheme, weight, scale = self.scheme, self._params[name], self._params[name + self.scheme.suffix]
+        scheme, weight = self.scheme, self._params[name]
+        if scheme.online and not self.finals:
+            return weight.astype(np.float32)
+        scale = self._params[name + scheme.suffix]
+        if scheme.online:
+            return dequantise(weight, scale, scheme)
         if scheme.whole:
             sizes = [part.size for part in self._layout[name].parts.values()] or [weight.shape[0]]
             return dequantise(weight, np.repeat(scale, sizes)[:, None], scheme)
@@ -234,6 +268,10 @@ class Kernels:
         if scheme.in_place:
             return dequantise(unshuffle(weight), unshuffle(kept), scheme)
         return dequantise(weight, unswizzle(kept, scale.shape), scheme)  # type: ignore[arg-type]  # two sides
+
+
+def _loaded(scale: np.ndarray) -> np.ndarray:
+    return np.where(scale == np.float32(UNLOADED), np.float32(np.nan), scale)
 
 
 def _blocks(matrix: np.ndarray, scheme: Scheme) -> np.ndarray:

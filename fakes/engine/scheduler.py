@@ -29,7 +29,7 @@ from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state
 from fakes.engine.watchdog import Watchdog
 from fakes.engine.weight_update import WeightUpdater
-from fakes.engine.weights import loaded_ranks
+from fakes.engine.weights import check_kernels, loaded_ranks
 
 LONGEST_SLEEP_S = (2**63 - 1) // 10**9
 """time.sleep takes nanoseconds in 64 bits."""
@@ -224,6 +224,7 @@ class Scheduler:
         if self._stale():
             return False
         self.memory.check_serving()
+        check_kernels(self.ranks, len(self.batch.waiting[0].prompt) if self.batch.waiting else len(self.batch.running))
         if self._sleep_s > LONGEST_SLEEP_S:
             raise crash(m.SLEEP_TOO_LONG)
         facts = {

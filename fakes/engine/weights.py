@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fakes.engine.crash import Crash
 from fakes.engine.layout import Param, Shard, device_layout
-from fakes.engine.loading import LoadError, check_dtype, default_load, load_into, not_a_name, route
-from fakes.engine.quantised import E4M3, MODULES, SCALE, SCHEMES, TENSOR_SCALE, Kernels, Scheme, quantised_layout
+from fakes.engine.loading import LoadError, default_load, load_into, not_a_name, route
+from fakes.engine.quantised import (
+    E4M3,
+    MODULES,
+    SCALE,
+    SCHEMES,
+    TENSOR_SCALE,
+    UNLOADED,
+    Kernels,
+    Scheme,
+    quantised_layout,
+)
 from fakes.tiny import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     from fakes.engine.protocol import EngineConfig
 
-__all__ = ["LoadError", "RankWeights", "get_weights_by_name", "loaded_ranks"]
+__all__ = ["LoadError", "RankWeights", "check_kernels", "get_weights_by_name", "loaded_ranks"]
 
 
 STORED = (*MODULES, *(name + suffix for name in MODULES for suffix in (SCALE, TENSOR_SCALE)))
@@ -55,6 +66,9 @@ class RankWeights:
         self.params: dict[str, np.ndarray] = {
             name: np.zeros(param.shape, dtype=self._stored(name, scheme)) for name, param in self.layout.items()
         }
+        for name in self.params:
+            if scheme is not None and name.endswith(STORED) and self.params[name].dtype == np.float32:
+                self.params[name][...] = UNLOADED
         self._kernels = None if scheme is None else Kernels(scheme, self.params, self._touch, self.layout)
         self.version = 0
         self._cpu = device == "cpu"
@@ -110,6 +124,10 @@ class RankWeights:
         """process_weights_after_loading of every module: nothing where nothing is quantised."""
         if self._kernels is not None:
             self._kernels.finalise()
+
+    def across(self) -> tuple[int, int] | None:
+        """The shape of the first matrix that a kernel would find transposed."""
+        return None if self._kernels is None else self._kernels.across()
 
     def fill(self, name: str, value: np.ndarray | float) -> None:
         """Overwrite one device parameter."""
@@ -186,11 +204,12 @@ class RankWeights:
 
     def _load_quantised(self, device_name: str, tensor: np.ndarray, shard: Shard | None) -> None:
         one = tensor.reshape(1) if device_name.endswith(TENSOR_SCALE) and not tensor.ndim else tensor
-        check_dtype(self.params[device_name], one, device_name)
         load_into(self.params[device_name], self.layout[device_name], one, shard, cpu=self._cpu)
 
     def _stored(self, name: str, scheme: Scheme | None) -> np.dtype[Any]:
         if scheme is None or not name.endswith(STORED):
+            return self.dtype
+        if scheme.online:
             return self.dtype
         return E4M3 if name.endswith(MODULES) else scheme.scale
 
@@ -199,6 +218,16 @@ class RankWeights:
         self._hashes.pop(name, None)
         self._wide.pop(name if self._kernels is None else self._kernels.weight_of(name), None)
         self._state = None
+
+
+def check_kernels(ranks: Sequence[RankWeights], tokens: int) -> None:
+    """Before a step of `tokens` tokens. Crash RuntimeError where a matrix lies across."""
+    for rank in ranks:
+        shape = rank.across()
+        if shape is not None:
+            rows, columns = shape
+            text = f"mat1 and mat2 shapes cannot be multiplied ({tokens}x{columns} and {rows}x{columns})"
+            raise Crash("RuntimeError", text, rank.tp_rank)
 
 
 def loaded_ranks(

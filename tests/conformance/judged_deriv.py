@@ -135,14 +135,32 @@ def nobody_asked() -> Tape:
     return tape
 
 
+def cast_and_mended(cast: list[int], mended: list[int], status: int = 200) -> Tape:
+    tape = push("derived-bf16", status, cast)
+    tape.fact("push", kind="derived-mended", seeds=[1])
+    tape.message("update_weights_from_tensor", 200, "Success", {})
+    tape.gen(mended, prompt=PROMPT)
+    return tape
+
+
 @holds("DERIV-56")
-def dead_of_bfloat16() -> Tape:
-    return push("derived-bf16", None, None)
+def bfloat16_cast() -> Tape:
+    return cast_and_mended([3, 3], B)
 
 
-@breaks("DERIV-56", "200")
-def bfloat16_taken() -> Tape:
-    return push("derived-bf16", 200, None)
+@breaks("DERIV-56", "400")
+def bfloat16_refused() -> Tape:
+    return cast_and_mended([3, 3], B, 400)
+
+
+@breaks("DERIV-56", "of seeds [1]")
+def bfloat16_understood() -> Tape:
+    return cast_and_mended(B, B)
+
+
+@breaks("DERIV-56", "of seeds []")
+def bfloat16_not_mended() -> Tape:
+    return cast_and_mended([3, 3], [3, 3])
 
 
 @holds("DERIV-57")
@@ -153,3 +171,34 @@ def dead_of_a_second_set() -> Tape:
 @breaks("DERIV-57", "200")
 def a_second_set_taken() -> Tape:
     return push("derived-tensor", 200, None)
+
+
+def empty_session(kind: str, op: str, status: int | None) -> Tape:
+    tape = Tape()
+    tape.call("begin_weight_update", {})
+    tape.fact("asked", kind=kind)
+    tape.call(op, {"input_ids": [1]} if op == "generate" else {}, status, error="dropped" if status is None else "")
+    return tape
+
+
+@holds("DERIV-58")
+def dead_of_a_transpose() -> Tape:
+    return empty_session("turned", "generate", None)
+
+
+@breaks("DERIV-58", "200")
+def alive_after_a_transpose() -> Tape:
+    return empty_session("turned", "generate", 200)
+
+
+@holds("DERIV-59")
+def dead_of_an_end() -> Tape:
+    return empty_session("quantised-again", "end_weight_update", None)
+
+
+@breaks("DERIV-59", "200")
+def alive_after_an_end() -> Tape:
+    return empty_session("quantised-again", "end_weight_update", 200)
+
+
+loaded("DERIV-60", "derived-llama", (), [3, 3], B)

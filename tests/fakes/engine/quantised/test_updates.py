@@ -6,7 +6,7 @@ import pytest
 
 from fakes.engine.protocol import Raised
 from fakes.engine.quantised import checkpoint
-from tests.fakes.engine.control.driver import Driver
+from tests.fakes.engine.control.driver import Driver, generate_body
 
 SESSIONS = ("miles", "0.5.21", "0.5.23")
 PLAIN = ("0.5.12.post1", "0.5.20")
@@ -15,7 +15,7 @@ PLAIN = ("0.5.12.post1", "0.5.20")
 class Quantised(Driver):
     def __init__(self, version: str, quantisation: str = "mxfp8") -> None:
         self._held = quantisation
-        super().__init__(version, device="cuda", quantisation=quantisation)
+        super().__init__(version, shape="qwen3", device="cuda", quantisation=quantisation)
 
     def weights(self, seed):
         return checkpoint(super().weights(seed), self._held)
@@ -73,13 +73,28 @@ def test_every_session_derives_again():
     assert engine.state() != before
 
 
-def test_bfloat16_kills():
+def test_bfloat16_is_cast_without_a_word():
     engine = Quantised("0.5.23")
     engine.call("begin_weight_update", {})
-    outcome = engine.update(Driver("0.5.23").weights(1))
-    assert outcome.ending == "dropped"
+    assert engine.update(Driver("0.5.23", shape="qwen3").weights(1)).status == 200
+    assert engine.state() != engine.wanted(1)
+
+
+@pytest.mark.parametrize("version", SESSIONS)
+def test_an_empty_session_transposes_again_and_the_next_step_dies(version):
+    engine = Quantised(version, "fp8-tensor")
+    for op in ("begin_weight_update", "end_weight_update"):
+        assert engine.call(op, {}).status == 200
+    assert engine.call("generate", generate_body(2, [5, 6, 7])).ending == "dropped"
     assert engine.died is not None
-    assert engine.died.error == Raised(
-        "ValueError",
-        "Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16",
-    )
+    assert engine.died.error == Raised("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (3x64 and 128x64)")
+
+
+@pytest.mark.parametrize("version", SESSIONS)
+def test_an_empty_session_quantises_again_and_dies(version):
+    engine = Quantised(version, "fp8-online")
+    assert engine.generate(2)
+    engine.call("begin_weight_update", {})
+    assert engine.call("end_weight_update", {}).ending == "dropped"
+    assert engine.died is not None
+    assert engine.died.error == Raised("AssertionError", "`x` is not contiguous")
