@@ -10,19 +10,24 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.sut.adapters import wire
-from harness.sut.adapters.drivers.common import undeclared
 from harness.sut.adapters.pacing import pace
 
 STACK_SIGNAL = signal.SIGUSR1
 _OURS = (str(Path(__file__).resolve().parent),)
 
 
-def serve(channel: socket.socket, driver: Any, given: dict[str, Any]) -> int:
-    """Make the driver's `Rank` and serve it until `close`, or until the harness is gone."""
+def serve(
+    channel: socket.socket, driver: Any, given: dict[str, Any], undeclared: Callable[[], list[str]] = list
+) -> int:
+    """Make the driver's `Rank` and serve it until `close`, or until the harness is gone.
+
+    `undeclared` gives what the framework called so far and its own interface does not declare.
+    """
     os.environ.update(given["environment"])
     _redirect(given["log"])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

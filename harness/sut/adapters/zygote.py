@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.sut.adapters import rank, stubs, wire
+from harness.sut.adapters.drivers import common
 
 
 def main(fd: int) -> int:
@@ -81,7 +82,7 @@ def _fork(channel: socket.socket, fd: int, driver: Any, given: dict[str, Any]) -
         channel.close()
         os.setsid()
         _end_with_zygote()
-        code = rank.serve(socket.socket(fileno=fd), driver, given)
+        code = rank.serve(socket.socket(fileno=fd), driver, given, common.undeclared)
     except BaseException:
         traceback.print_exc()
     finally:
