@@ -109,7 +109,7 @@ class WeightChecker:
     def _checksum(self, skip: tuple[str, ...]) -> dict[str, Any]:
         if self.rules.checksum_needs_cuda and not self.rules.cuda:
             raise CheckError("AssertionError", NO_CUDA)
-        sums = {name: self.weights.hash_of(name) for name in self.weights.params if not _skipped(name, skip)}
+        sums = {name: found for name, found in self.weights.checksums().items() if not _skipped(name, skip)}
         out: dict[str, Any] = {"checksums": sums}
         if self.rules.per_gpu_checksum:
             out["per_gpu_checksum"] = overall_checksum(sums)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -193,6 +194,15 @@ class Kernels:
     def weight_of(self, name: str) -> str:
         """The weight whose numbers a parameter takes part in."""
         return name.split(TENSOR_SCALE)[0]
+
+    def pairs(self) -> dict[str, tuple[str, Callable[[], np.ndarray]]]:
+        """Weight -> its scales by block, and the numbers that both make as they lie there."""
+        if self.scheme.whole:
+            return {}
+        return {name: (name + SCALE, partial(self._product, name)) for name in self.modules}
+
+    def _product(self, name: str) -> np.ndarray:
+        return dequantise(self._params[name], self._params[name + SCALE], self.scheme).astype(ml_dtypes.bfloat16)
 
     def takes(self, name: str, loaded: np.ndarray, *, stacked: bool) -> bool:
         """Whether a tensor is to be loaded into a parameter as ever; False where that was done here.

@@ -163,6 +163,20 @@ class RankWeights:
             found = self._hashes[name] = hashlib.sha256(data.view(np.uint8).data).hexdigest()[:16]
         return found
 
+    def checksums(self) -> dict[str, str]:
+        """Hash by name as weights_checker has it: of a weight with scales by block the dequantised numbers, and its
+        scales nowhere (utils/weight_checker.py:347,362@0.5.23; observed 0.5.23 on a GPU)."""
+        pairs = {} if self._kernels is None else self._kernels.pairs()
+        scales = {scale for scale, _ in pairs.values()}
+        out = {}
+        for name in self.params:
+            if name in pairs:
+                data = np.ascontiguousarray(pairs[name][1]())
+                out[name] = hashlib.sha256(data.view(np.uint8).data).hexdigest()[:16]
+            elif name not in scales:
+                out[name] = self.hash_of(name)
+        return out
+
     def state_id(self) -> str:
         """16 hex digits of all content of this rank; recomputed only after a change."""
         if self._state is None:
@@ -204,7 +218,12 @@ class RankWeights:
 
     def _load_quantised(self, device_name: str, tensor: np.ndarray, shard: Shard | None) -> None:
         one = tensor.reshape(1) if device_name.endswith(TENSOR_SCALE) and not tensor.ndim else tensor
-        load_into(self.params[device_name], self.layout[device_name], one, shard, cpu=self._cpu)
+        try:
+            load_into(self.params[device_name], self.layout[device_name], one, shard, cpu=self._cpu)
+        except LoadError as error:
+            if error.type == "AssertionError" and device_name.endswith(STORED):
+                raise LoadError("AssertionError", "") from None  # layers/parameter.py:223,336@0.5.23; observed
+            raise
 
     def _stored(self, name: str, scheme: Scheme | None) -> np.dtype[Any]:
         if scheme is None or not name.endswith(STORED):

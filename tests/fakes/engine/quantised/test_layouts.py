@@ -230,3 +230,39 @@ def test_a_square_weight_lands_across_its_own_transpose():
     made.load([(name, held)])
     assert np.array_equal(made.params[name], held.T)
     made.load([("model.norm.weight", np.ones(64, np.float32))])
+
+
+def test_a_checksum_is_of_the_numbers_and_knows_no_scales_of_blocks():
+    made = rank("fp8", tp=1)
+    before = made.checksums()
+    assert len(before) == len(made.params) - 8
+    assert not [name for name in before if name.endswith("_scale_inv")]
+    made.load([("model.layers.1.mlp.down_proj.weight_scale_inv", np.full((4, 4), 2.0, np.float32))])
+    assert {name for name, found in made.checksums().items() if found != before[name]} == {DOWN}
+
+
+def test_a_checksum_of_one_scale_for_a_tensor_and_of_nothing_quantised_is_plain():
+    made = rank("fp8-tensor", tp=1)
+    assert list(made.checksums()) == list(made.params)
+    plain = RankWeights(CONFIG, 0, 2, "bfloat16")
+    assert plain.checksums() == {name: plain.hash_of(name) for name in plain.params}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("mlp.gate_proj.weight_scale_inv", (3, 3)),
+        ("mlp.down_proj.weight_scale_inv", (3, 3)),
+        ("mlp.down_proj.weight", (63, 128)),
+    ],
+)
+def test_a_wrong_shape_of_what_is_quantised_is_a_bare_assertion(name, shape):
+    made = rank("fp8", tp=1)
+    with pytest.raises(LoadError) as told:
+        made.load([("model.layers.0." + name, np.ones(shape, np.float32))])
+    assert (told.value.type, told.value.message) == ("AssertionError", "")
+
+
+def test_a_wrong_shape_of_what_is_not_quantised_is_told():
+    with pytest.raises(LoadError, match="Attempted to load weight"):
+        rank("fp8").load([("model.norm.weight", np.ones(63, np.float32))])
