@@ -57,7 +57,7 @@ def mutate(
         str, typer.Option(metavar="MUTANT", help="Run this one mutant and show what its checks say.")
     ] = "",
     everything: Annotated[
-        bool, typer.Option("--everything", help="Do not stop at the first kill: a full kill matrix.")
+        bool, typer.Option("--everything", help="Do not stop at the first kill; replay what is listed, too.")
     ] = False,
     rerun: Annotated[
         bool, typer.Option("--rerun/--no-rerun", help="Run survivors again in a fresh interpreter.")

@@ -216,6 +216,7 @@ def _session(
         touched=since.touched(changes, program) if changes is not None else None,
         extra=(str(sorted(described.items())),),
         screen=request.screen,
+        elsewhere=replay.elsewhere() if request.replay is not None and not request.everything else {},
         failing=CONTROLLED if request.of_catalogue and request.replay is None else "",
     )
     with screen if isinstance(screen, Bar) else nullcontext():

@@ -38,8 +38,9 @@ class Killers:
             self.saw(job, check, check == report.check)
 
     def order(self, job: Job) -> Sequence[Step]:
-        """The steps of a job; declared ones keep their place, and so do all when all are to run."""
-        if job.breaks or job.everything or not self._tries:
+        """The steps of a job; declared ones stay before others as they are, and so do all when all are to run."""
+        some = 0 < job.declared < len(job.steps) or (job.breaks and not job.declared)
+        if some or job.everything or not self._tries:
             return job.steps
         function = _function(job)
 

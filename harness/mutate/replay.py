@@ -1,7 +1,8 @@
 """`--replay FOLDER`: which mutants of the fake engine do histories recorded from the real engine show?
 
 A mutant that no recording shows must be listed with the lane that would show it: entry points `refitcheck.elsewhere`
-are mappings of mutant id to "lane: reason". A listed one that a recording shows after all is stale.
+are mappings of mutant id to "lane: reason". The listed ones are run with `--everything` alone, since they meet every
+recording; one that a recording shows after all is stale then.
 """
 
 from __future__ import annotations

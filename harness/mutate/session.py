@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -73,6 +73,7 @@ class Plan:
 
     `began`, by time.monotonic, is when the session itself began where it is not told.
     `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
+    `elsewhere`: mutants that are not run, since nothing here shows them, with the lane that would.
     `screen`: a mutant of an expression does not run in checks in which it changes no value, and likely survivors run
     together; without it every mutant runs by itself in all its checks.
     """
@@ -87,6 +88,7 @@ class Plan:
     rerun: Callable[[Sequence[tuple[Mutant, list[str]]]], Iterator[tuple[str, Report]]] | None = None
     touched: Callable[[Mutant, Sequence[Check]], bool] | None = None
     extra: tuple[str, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     failing: str = ""
     screen: bool = True
 
@@ -276,6 +278,8 @@ class Session:
             known = store.get(keys[mutant.id], readable)
             if reason:
                 result.verdict, result.detail = "equivalent", reason
+            elif mutant.id in plan.elsewhere:
+                result.verdict, result.detail = "elsewhere", plan.elsewhere[mutant.id]
             elif not order:
                 result.verdict = "not covered"
             elif known is not None:

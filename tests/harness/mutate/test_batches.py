@@ -160,8 +160,10 @@ def test_checks_that_killed_go_first_when_they_cost_little():
     killers.saw(job, 2, True)
     killers.saw(job, 3, True)
     assert [s.check for s in killers.order(job)] == [2, 0, 1, 3]
-    declared = Job("m", lambda: None, steps, breaks=frozenset({"R-1"}), declared=4)
+    declared = Job("m", lambda: None, steps, breaks=frozenset({"R-1"}), declared=3)
     assert [s.check for s in killers.order(declared)] == [0, 1, 2, 3]
+    all_of_them = Job("m", lambda: None, steps, breaks=frozenset({"R-1"}), declared=4)
+    assert [s.check for s in killers.order(all_of_them)] == [2, 0, 1, 3]
 
 
 def test_what_killed_mutants_of_the_same_function_goes_before_what_killed_others():
