@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from harness.history import History
@@ -39,7 +40,8 @@ class Cell:
     paused, `missing` calls that this SGLang asks for and the driver never makes, `unknown` routes that it called and
     this SGLang does not have, `rules` a status by rule, `history` the file that shows it, `replay` the command,
     `expected` what that is beside the last time, `calls` the driver's calls and how they ended,
-    `undeclared` calls inside the driver that its own interface does not have.
+    `undeclared` calls inside the driver that its own interface does not have, `sequence` the operations of its first
+    refit, `a > b > c`, repetitions once.
     """
 
     sut: str
@@ -55,6 +57,7 @@ class Cell:
     expected: str = ""
     calls: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
+    sequence: str = ""
 
     @property
     def violated(self) -> list[str]:
@@ -86,6 +89,7 @@ def cell_of(sut: str, version: str, report: UnitReport, history: History | None,
         unknown=_unknown(history),
         rules=rules,
         replay=replay,
+        sequence=_sequence(history),
         undeclared=tuple(sorted({str(note.get("call")) for note in history.trainer("undeclared")})),
         calls=tuple(str(call) for call in history.calls(origin="sut"))[:CALLS],
     )
@@ -108,6 +112,11 @@ def _outcome(findings: Mapping[str, Finding], hung: str, history: History) -> tu
     if not history.calls((*BUCKETS, *ALONE), origin="sut"):
         return "stale", "it reports success, and no update call went to the engine"
     return "works", ""
+
+
+def _sequence(history: History) -> str:
+    first = history.during(history.refits()[0])
+    return " > ".join(op for op, _ in groupby(call.op for call in first.calls(origin="sut")))
 
 
 def _left_paused(history: History) -> tuple[str, ...]:

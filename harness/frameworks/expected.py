@@ -17,7 +17,8 @@ FILE = Path(__file__).with_name("expected.toml")
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One driver at one state of its code (`at`: a commit, or the version of its wheel) on some SGLang versions.
 
-    `says` is a part of what the cell says of the reason, `note` what a reader has to know.
+    `says` is a part of what the cell says of the reason, `calls` the operations of the first refit ("" for any), `note`
+    what a reader has to know.
     """
 
     sut: str
@@ -26,6 +27,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outcome: Outcome
     paused: bool = False
     says: str = ""
+    calls: str = ""
     note: str = ""
 
 
@@ -60,7 +62,7 @@ def row_of(sut: str, version: str) -> Row | None:
 
 
 def compared(cell: Cell) -> Compared:
-    """Outcome, engines left paused, and the reason."""
+    """Outcome, engines left paused, the calls of a refit, and the reason."""
     row = row_of(cell.sut, cell.version)
     if row is None:
         return Compared(None)
@@ -70,6 +72,8 @@ def compared(cell: Cell) -> Compared:
     ):
         if found != wanted:
             return Compared(row, f"{what} {found}, expected {wanted}")
+    if row.calls and cell.sequence != row.calls:
+        return Compared(row, f"its first refit calls {cell.sequence}, expected {row.calls}")
     if row.says not in cell.why:
         return Compared(row, f"the reason says nothing of {row.says!r}")
     return Compared(row)

@@ -68,19 +68,7 @@ _NEMO_RL = (
     "nemo_rl.weight_sync",
 )
 
-_NEMO_STUBS = (
-    *("rich", "tqdm", "torchvision", "decord", "pynvml", "uvloop", "nemo_automodel"),
-    *(
-        "mlflow",
-        "wandb",
-        "swanlab",
-        "matplotlib",
-        "prometheus_client",
-        "torchdata",
-        "tensorboard",
-        "google",
-    ),
-)
+_NEMO_STUBS = ("rich", "tqdm", "torchvision", "decord", "pynvml", "uvloop", "nemo_automodel")
 _NEMO_SETTINGS = {"fault_tolerance": "", "pause_mode": "retract"}
 
 _SLIME = (

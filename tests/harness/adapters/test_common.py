@@ -114,6 +114,12 @@ def test_of_a_list_the_first_failure_is_raised_though_another_call_never_ends(ra
     assert ray.get([waiting, 7, common.RemoteFunction(lambda x: x + 1).remote(1)]) == [None, 7, 2]
 
 
+def test_methods_of_an_interface_are_read_with_those_of_its_bases():
+    source = "class A(ABC):\n    def a(self): pass\nclass B(A, Other):\n    async def b(self): pass\n    c = 1\n"
+    assert common.methods_of(source, "B") == {"a", "b"}
+    assert common.methods_of(source, "C") == set()
+
+
 def test_the_lock_is_a_flag():
     lock = common.Lock()
     assert (lock.acquire(), lock.acquire()) == (True, False)

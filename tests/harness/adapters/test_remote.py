@@ -60,7 +60,7 @@ def started(about):
     pass
 def push(about, names, version):
     from harness.sut.adapters.drivers.common import Declared
-    policy = Declared(Policy(), Interface)
+    policy = Declared(Policy(), "Interface", {"known"})
     assert policy.cfg == 7
     policy.known(), policy.extra(), policy.extra()
 """

@@ -25,6 +25,10 @@ def test_a_driver_that_works(tmp_path):
     assert (found.outcome, found.told, found.missing, found.unknown, found.violated) == ("works", "works", (), (), [])
     assert found.rules["SESS-1"] == "held"
     assert found.history.startswith(str(tmp_path))
+    assert found.sequence == (
+        "pause_generation > flush_cache > begin_weight_update > update_weights_from_tensor > end_weight_update"
+        " > continue_generation"
+    )
     assert any("/begin_weight_update -> 200" in call for call in found.calls)
     assert found.replay.startswith("refitcheck run --scenario refit/envelope/two-refits --engine fake:0.5.23")
     assert pages.causes(found) == []

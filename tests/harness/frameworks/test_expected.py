@@ -32,4 +32,6 @@ def test_a_cell_beside_its_row():
     assert expected.compared(dataclasses.replace(same, outcome="works")).differs == "outcome works, expected stale"
     assert expected.compared(dataclasses.replace(same, paused=("e0",))).differs == "left paused True, expected False"
     assert "says nothing of" in expected.compared(dataclasses.replace(same, why="")).differs
+    works = Cell("slime", "0.5.20", "works", sequence="pause_generation > continue_generation")
+    assert "its first refit calls pause_generation > continue_generation, expected" in expected.compared(works).differs
     assert expected.compared(Cell("mine:Adapter", "0.5.23", "works")).told == "no expectation"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import concurrent.futures
 import inspect
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -103,16 +104,29 @@ def undeclared() -> list[str]:
 class Declared:
     """An object that a framework knows by an interface of its own: calls that this does not declare are kept."""
 
-    def __init__(self, held: Any, interface: type) -> None:
-        self.__dict__.update(_held=held, _interface=interface)
+    def __init__(self, held: Any, interface: str, names: Collection[str]) -> None:
+        self.__dict__.update(_held=held, _interface=interface, _names=frozenset(names))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._held, name)
-        if callable(found) and not hasattr(self._interface, name):
-            call = f"{self._interface.__name__}.{name}"
+        if callable(found) and name not in self._names:
+            call = f"{self._interface}.{name}"
             if call not in _undeclared:
                 _undeclared.append(call)
         return found
+
+
+def methods_of(source: str, interface: str) -> set[str]:
+    """The methods of a class and of its bases in the same file, read and not imported. Empty where it is not there."""
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    found: set[str] = set()
+    ahead = [interface]
+    while ahead:
+        node = classes.pop(ahead.pop(), None)
+        if node is not None:
+            found |= {part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
+            ahead += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return found
 
 
 def free_port() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,11 @@ if "pybase64" not in sys.modules:
         sys.modules["pybase64"] = ModuleType("pybase64")
         sys.modules["pybase64"].__dict__.update(b64encode=base64.b64encode, b64decode=base64.b64decode)
 
+import nemo_rl.models.policy  # noqa: E402
 from nemo_rl.models.generation.sglang import sglang_generation, sglang_worker  # noqa: E402
 
 BUCKET_BYTES = 128 * 1024
+INTERFACE = "ColocatablePolicyInterface"
 NO_PROCESS = 2**22 + 1
 """No process id: the engine is not this worker's child, so there is nothing that it could kill."""
 
@@ -73,23 +76,11 @@ class Driver:
             self.generation.shutdown()
 
 
-def _config(name: str) -> type:
-    """The typed dicts of its configuration, whose keys nobody reads here."""
-    if not name.endswith("Config"):
-        raise AttributeError(name)
-    return dict
-
-
 def declared(policy: Any) -> Any:
     """The policy behind NeMo-RL's own interface for it."""
-    import nemo_rl.models.policy as package
-
-    package.__getattr__ = _config  # type: ignore[attr-defined]  # its __init__ was not run, and modules ask it for types
-    try:
-        from nemo_rl.models.policy.interfaces import ColocatablePolicyInterface
-    except ImportError:  # what it needs differs by commit: without it nothing is said of its calls
-        return policy
-    return common.Declared(policy, ColocatablePolicyInterface)
+    source = Path(nemo_rl.models.policy.__path__[0]) / "interfaces.py"
+    names = common.methods_of(source.read_text(encoding="utf-8"), INTERFACE) if source.is_file() else set()
+    return common.Declared(policy, INTERFACE, names) if names else policy
 
 
 def call_all(workers: list[Any], name: str, **kwargs: Any) -> list[Any]:
