@@ -103,8 +103,11 @@ class State:
         if self.logprobs is not None:
             meta.update(logprob_info(self.logprobs, [], item["rows"][: len(self.output_ids)]))
         meta["completion_tokens"] = len(self.output_ids)
-        tm.states.pop(self.rid, None)
-        self.outputs.append({"text": "", "output_ids": list(self.output_ids), "meta_info": meta})
+        if not tm.profile.queue_abort_keeps_rid:
+            tm.states.pop(self.rid, None)
+        only_last = self.stream and tm.profile.queue_abort_streams == "last"
+        output_ids = self.output_ids[-1:] if only_last else list(self.output_ids)
+        self.outputs.append({"text": "", "output_ids": output_ids, "meta_info": meta})
         self.event.set()
 
 

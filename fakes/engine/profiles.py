@@ -62,6 +62,10 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Which status codes in an abort's finish_reason become the HTTP status."""
     generate_gate: bool
     """/generate is checked against the JSON contract, which refuses unknown sampling parameters."""
+    queue_abort_streams: Literal["last", "all"]
+    """The tokens in the last chunk of a stream that was aborted in the waiting queue: the last one, or all."""
+    queue_abort_keeps_rid: bool
+    """The name of a generation that was aborted in the waiting queue stays taken."""
     abort_remembered: bool
     """An abort also ends generations that were not sent to the scheduler yet, when their turn comes."""
     abort_once: bool
@@ -161,6 +165,8 @@ _V12 = EngineProfile(
     server_info_frontend=False,
     abort_statuses="400/500/503",
     generate_gate=False,
+    queue_abort_streams="last",
+    queue_abort_keeps_rid=True,
     abort_remembered=False,
     abort_once=False,
     abort_unknown_rid_warns=False,
@@ -201,6 +207,8 @@ _V12 = EngineProfile(
         "server_info_frontend": f"{_HS}:630@0.5.12.post1",
         "abort_statuses": f"{_TM}:1250@0.5.12.post1",
         "generate_gate": f"{_HS}:700@0.5.12.post1",
+        "queue_abort_streams": f"{_TM}:2448@0.5.12.post1; observed: 0.5.17",
+        "queue_abort_keeps_rid": f"{_TM}:2417@0.5.12.post1",
         "abort_remembered": f"{_TM}:1489@0.5.12.post1",
         "abort_once": f"{_TM}:1489@0.5.12.post1",
         "abort_unknown_rid_warns": f"{_TM}:1489@0.5.12.post1",
@@ -239,6 +247,7 @@ _V17 = _next(
         "model_info": f"{_HS}:733@0.5.17",
         "checker_long_mismatch": "utils/weight_checker.py:217@0.5.17",
         "parallelism_info": "utils/weight_checker.py@0.5.17",
+        "queue_abort_keeps_rid": f"{_TM}:3192@0.5.17",
         "abort_remembered": f"{_TM}:785,1938,3405@0.5.17; observed",
         "abort_unknown_rid_warns": f"{_TM}:1950@0.5.17",
         "failed_generation": f"{_TM}:3483@0.5.17",
@@ -257,6 +266,7 @@ _V17 = _next(
     model_info=_INFO_17,
     checker_long_mismatch=True,
     parallelism_info="dict",
+    queue_abort_keeps_rid=False,
     abort_remembered=True,
     abort_unknown_rid_warns=True,
     failed_generation="abort",
@@ -291,10 +301,12 @@ _V20 = _next(
     "0.5.20",
     {
         "ready_route": f"{_HS}:662@0.5.20",
+        "queue_abort_streams": f"{_TM}:3399@0.5.20; observed",
         "abort_once": f"{_TM}:2095@0.5.20",
         "failed_generation": f"{_TM}:3640@0.5.20",
     },
     ready_route=True,
+    queue_abort_streams="all",
     abort_once=True,
     failed_generation="abort",
 )

@@ -17,7 +17,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """One green search. `digest` is the sha256 of SGLang's manager, `sources` a hash of the fake's engine and of the
     code that asked; `parts` are what was SGLang's own. `explained` counts the known differences that were met.
 
-    `reachable` is the number of cells that could have been met, None where nobody counts them (of a server); `remarks`
+    `reachable` is the number of cells that could have been met (of a server without a start of their own); `remarks`
     are a person's, on what the run does not say of itself."""
 
     kind: str

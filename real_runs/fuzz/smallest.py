@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from real_runs import sequence as s
 from real_runs.comparing import differences
 from real_runs.fuzz.draft import ABORT
-from real_runs.fuzz.server_search import Found, kind
+from real_runs.fuzz.server_search import Found, comparable, kind
 from real_runs.fuzz.sides import DTYPE, Side
 
 TRIES = 60
@@ -81,7 +81,7 @@ def _differs(found: Found, steps: Sequence[s.Step], real: Side, fake: Side) -> F
     if any(answer.ending == "timeout" for answer in expected.answers) or expected.died != fatal:
         return None
     got = real.perform(sequence)
-    first = next(iter(differences(got, expected, DTYPE)), None)
+    first = next(iter(differences(*comparable(got, expected), DTYPE)), None)
     if first is None or kind(first) != found.kind:
         return None
     return Found(found.kind, sequence, first, got, found.seed, found.count)

@@ -147,3 +147,23 @@ def test_an_abort_ends_a_generation_that_a_pause_holds_back_only_in_0_5_17(versi
     if stream:
         error |= {"type": "invalid_request_error", "code": 499, "retryable": False}
     assert (done.status, done.body) == (200 if stream else 499, {"error": error})
+
+
+def queued_abort(version, seconds, *more):
+    long = s.start("a", "generate", s.generate(n=400, stream=True, rid="r"), compare="prefix")
+    steps = [long, s.sleep(seconds), s.pause("retract"), ALL, s.join("a"), s.CONTINUE, *more]
+    return FakeSide(version, tiny()).perform(s.Sequence(name="queued", about="", steps=steps))
+
+
+@pytest.mark.parametrize("version", ["0.5.12.post1", "0.5.17", "0.5.19", "0.5.20", "0.5.23"])
+def test_up_to_0_5_19_the_end_of_a_stream_aborted_in_the_queue_has_its_last_token_only(version):
+    end = queued_abort(version, 0.05).answers[0].body
+    came = end["meta_info"]["completion_tokens"]
+    assert came > 1
+    assert len(end["output_ids"]) == (1 if version in ("0.5.12.post1", "0.5.17", "0.5.19") else came)
+
+
+@pytest.mark.parametrize(("version", "status"), [("0.5.12.post1", 400), ("0.5.17", 200)])
+def test_in_0_5_12_the_name_of_a_generation_aborted_in_the_queue_stays_taken(version, status):
+    again = queued_abort(version, 0.05, s.call("generate", s.generate(n=4, rid="r"))).answers[-1]
+    assert again.status == status

@@ -3,6 +3,8 @@ import pytest
 from fakes.engine.profiles import profile
 from real_runs.fuzz import records
 from real_runs.fuzz.cells import coverage, reachable, reached
+from real_runs.fuzz.server_cells import HANGS, KILLS, LIVES
+from real_runs.fuzz.server_steps import ServerVocabulary
 
 GREEN = records.Validation(
     kind="oracle", version="0.5.23", profile="0.5.23", date="2026-11-30", seconds=1.0, seed=0, steps=100_000,
@@ -78,7 +80,15 @@ def test_coverage_names_what_was_not_reached():
     assert (got, wanted, missing) == (len(every) - 1, len(every), [every[0]])
 
 
-def test_a_record_of_a_server_claims_no_coverage():
-    (record,) = (r for r in records.read(records.folder()) if r.kind.startswith("server"))
-    assert (record.reachable, record.missing) == (None, [])
-    assert record.remarks
+SERVERS = [record for record in records.read(records.folder()) if record.kind.startswith("server")]
+
+
+@pytest.mark.parametrize("record", SERVERS, ids=lambda record: record.profile)
+def test_a_record_of_a_server_says_why_a_cell_was_not_reached(record):
+    words = ServerVocabulary(profile(record.profile))
+    assert len(record.missing) == len(words.cells) - record.cells
+    reasons = [entry.partition(": ")[2] for entry in record.missing]
+    assert set(reasons) <= {LIVES, KILLS, HANGS}
+    assert reasons.count(LIVES) == record.reachable - record.cells
+    assert record.steps >= 2_000
+    assert record.deaths >= 2

@@ -5,12 +5,14 @@ import contextlib
 import pytest
 
 from fakes.engine.profiles import profile
+from real_runs.comparing import differences
 from real_runs.fuzz.server_cells import HANGS, KILLS, LIVES, reason
-from real_runs.fuzz.server_search import Limits, hunt, ran_out
+from real_runs.fuzz.server_search import Limits, comparable, hunt, ran_out
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide
 from real_runs.fuzz.smallest import smallest
 from real_runs.fuzz.tape import Tape, pack, read, telling
+from tests.real_runs.fuzz.test_found import queued_abort
 from tests.real_runs.fuzz.test_server_search import MODEL, VERSION, plant
 
 WORDS = ServerVocabulary(profile(VERSION))
@@ -117,3 +119,11 @@ def test_a_generation_that_ran_out_on_one_side_makes_the_rest_incomparable():
     assert ran_out(ended, aborted)
     assert not ran_out(ended, ended)
     assert not ran_out(aborted, aborted)
+
+
+def test_the_last_token_of_a_stream_that_was_aborted_in_the_queue_is_no_difference():
+    early, late = queued_abort("0.5.17", 0.05), queued_abort("0.5.17", 0.1)
+    assert differences(early, late)
+    assert differences(*comparable(early, late)) == []
+    early, late = queued_abort("0.5.20", 0.05), queued_abort("0.5.20", 0.1)
+    assert comparable(early, late) == (early, late)
