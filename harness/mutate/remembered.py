@@ -17,7 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 MODEL, WEIGHTS = "fakes.engine.model", "fakes.engine.weights"
-MOST = 20_000
+MOST = 4_000
 """Steps that are kept; one of a tiny model takes some kilobytes."""
 
 
