@@ -9,7 +9,7 @@ from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/coll", side="refit", needs=["groups"])
-PAIR = "fake only: a second real server does not fit"
+PAIR = "not yet: not run on two real servers"
 GPU = "fake only: NCCL needs a GPU"
 BY_PAYLOAD = frozenset({"RANK-1", "RANK-2", "IPC-1", "IPC-2", "IPC-3", "MEM-1", "MEM-2"})
 MINE = ("COLL-1", "COLL-3", "COLL-8", "COLL-13", "COLL-14")
@@ -23,7 +23,7 @@ def two_refits_over_a_group(bench: Bench) -> None:
     refit_twice(bench, 1)
 
 
-@scenarios.add("COLL-9", "COLL-2", *MINE, relation=PAIR, lanes=["fake", "http"])
+@scenarios.add("COLL-9", "COLL-2", *MINE, relation=VALIDATED, lanes=["fake", "http", "sglang-cpu"])
 def one_of_two_refuses(bench: Bench) -> None:
     """To join, and then an update: the other one is waiting for the group already."""
     bench.transport = "distributed"

@@ -9,7 +9,7 @@ from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/disk", side="refit")
-PAIR = "fake only: a second real server does not fit"
+PAIR = "not yet: not run on two real servers"
 # What speaks of payloads, of sessions, of several updates per refit, or of a label that comes before the last of them.
 NOT_OF_A_FILE = (
     *("SESS-1", "SESS-3", "SESS-4", "SESS-71", "RANK-1", "RANK-2", "IPC-1", "IPC-2", "IPC-3"),

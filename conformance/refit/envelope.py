@@ -38,7 +38,12 @@ def two_refits(bench: Bench) -> None:
     refit_twice(bench, 1)
 
 
-@scenarios.add(*ALWAYS, relation="fake only: a second real server does not fit", explore=True, lanes=["fake"])
+@scenarios.add(
+    *ALWAYS,
+    relation="fake only: explored, which takes virtual time; real servers are two in refit/faults",
+    explore=True,
+    lanes=["fake"],
+)
 def two_refits_of_a_fleet(bench: Bench) -> None:
     """Two engines."""
     refit_twice(bench, 2)

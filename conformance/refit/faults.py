@@ -8,7 +8,6 @@ from harness.bench import Bench
 from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("refit/faults", side="refit")
-PAIR = "fake only: a second real server does not fit"
 
 
 def fail_then_heal(bench: Bench, *faults: str, engines: int = 1, deadline_s: float = 60.0) -> None:
@@ -42,7 +41,7 @@ def success_false_with_200(bench: Bench) -> None:
     fail_then_heal(bench, f"e0:{BUCKET}#1:before:success_false")
 
 
-@scenarios.add("PAUSE-1", "ERR-1", relation=PAIR, lanes=["fake", "http"])
+@scenarios.add("PAUSE-1", "ERR-1", relation=VALIDATED, lanes=["fake", "http", "sglang-cpu"])
 def one_of_two_is_not_paused(bench: Bench) -> None:
     """The second engine refuses to pause; the first one is paused."""
     fail_then_heal(bench, "e1:pause_generation#1:before:status500", engines=2)
@@ -66,7 +65,7 @@ def end_is_lost(bench: Bench) -> None:
     fail_then_heal(bench, "e0:end_weight_update#1:before:drop")
 
 
-@scenarios.add("VERIF-1", "PART-1", "ERR-1", "SESS-3", relation=PAIR, lanes=["fake", "http"])
+@scenarios.add("VERIF-1", "PART-1", "ERR-1", "SESS-3", relation=VALIDATED, lanes=["fake", "http", "sglang-cpu"])
 def one_of_two_dies(bench: Bench) -> None:
     """In the middle of a refit; its next incarnation takes part in the one after."""
     fail_then_heal(bench, f"e1:{BUCKET}#1:before:die", engines=2)

@@ -33,7 +33,7 @@ def the_onload_fails(bench: Bench) -> None:
     question(bench, handles, "fresh-2")
 
 
-@scenarios.add("MEM-71", "MEM-1", relation="fake only: a second real server does not fit", lanes=["fake", "http"])
+@scenarios.add("MEM-71", "MEM-1", relation=VALIDATED, lanes=["fake", "http", "sglang-cpu"])
 def the_onload_fails_on_one_of_two(bench: Bench) -> None:
     """The other one gets all of its memory back."""
     handles = prepare(bench, 2)
