@@ -63,7 +63,7 @@ ROWS = (
     Row("D12", "refit/memory/a-refit-fails-on-released-memory", "MEM-71", (NIXL,), sut="nemo-rl-nixl", options=BEHIND),
     Row("D60", running.SCENARIO, "", (NIXL,), (), "asyncio.run() cannot be called", sut="nemo-rl-nixl"),
     Row("D63", "refit/state/nothing-and-less-than-all", "NAME-2", (NIXL,), sut="nemo-rl-nixl", options=BEHIND),
-    Row("D81", running.SCENARIO, "NAME-71", (WATCHED,), (MENDED, STOPPED), "no update call went to", options=FT),
+    Row("D81", running.SCENARIO, "NAME-71", (WATCHED,), (MENDED, STOPPED), "never sent", options=FT),
 )
 CASES = [(row, commit, commit in row.before) for row in ROWS for commit in (*row.before, *row.after)]
 
