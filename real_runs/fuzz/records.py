@@ -15,7 +15,8 @@ PACKAGES = ("fakes.engine", "real_runs.fuzz")
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """One green search. `digest` is the sha256 of SGLang's manager, `sources` a hash of the fake's engine and of the
-    code that asked; `parts` are what was SGLang's own. `explained` counts the known differences that were met.
+    code that asked; `parts` are what was SGLang's own. `explained` counts the known differences that were met,
+    `left_out` the sequences that were not performed, or compared only up to some call, by reason.
 
     `reachable` is the number of cells that could have been met (of a server without a start of their own); `remarks`
     are a person's, on what the run does not say of itself."""
@@ -36,6 +37,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     sources: str
     explained: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     remarks: list[str] = []
 
     @property

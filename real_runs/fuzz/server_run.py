@@ -213,4 +213,5 @@ def _record(
         digest="",
         sources=sources,
         explained=dict(search.explained),
+        left_out=dict(search.left_out),
     )
