@@ -135,7 +135,8 @@ class Draft:
         if len(self.live) >= MOST:
             return
         label = self._label()
-        body = {**step.body, "stream": True}  # so that a real server shows that it runs
+        sampling = {**step.body["sampling_params"], "max_new_tokens": LONG}  # it ends when it is aborted, not before
+        body = {**step.body, "sampling_params": sampling, "stream": True}  # so that a real server shows that it runs
         self.put(s.start(label, "generate", body, compare="prefix"))
         self.put(s.sleep(WAIT_S if self.pause else GO_ON_S))
         (self.held if self.pause else self.running).append(label)

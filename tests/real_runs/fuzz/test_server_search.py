@@ -8,7 +8,7 @@ import pytest
 from conformance.plants import catalogue
 from fakes.engine.profiles import profile
 from real_runs.comparing import differences
-from real_runs.fuzz.draft import CHANGES, Draft
+from real_runs.fuzz.draft import CHANGES, LONG, Draft
 from real_runs.fuzz.server_search import Limits, hunt
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide, tiny
@@ -191,3 +191,8 @@ def test_states_are_those_of_the_engine():
         "abort held, open, released",
     ]
     assert done.answers[2].body["meta_info"]["finish_reason"]["type"] == "abort"  # the last chunk of its stream
+
+
+def test_a_generation_in_the_background_is_long_enough_to_be_aborted():
+    starts = [step for seq in drawn() for step in seq.steps if step.do == "start" and step.op == "generate"]
+    assert {step.body["sampling_params"]["max_new_tokens"] for step in starts} == {LONG}
