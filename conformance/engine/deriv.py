@@ -59,6 +59,7 @@ def a_session_without_a_bucket(bench: Bench) -> None:
     e = qwen(bench)
     know(bench, e, "before", "after")
     ask(bench, e, "before")
+    bench.note("empty_session", e)
     begin(bench, e)
     end(bench, e)
     ask(bench, e, "after")

@@ -62,10 +62,12 @@ def _pairs(history: History) -> Verdict:
 
 
 def _finalised_twice(history: History) -> Verdict:
-    """After a session without a bucket nothing is answered as by a whole set; before it, everything."""
+    """After a session without a bucket (fact `empty_session`) nothing is answered as by a whole set."""
     truth = truths(history)
     exercised = 0
     for call in history.calls("end_weight_update"):
+        if not any(n.pos < call.pos for n in history.facts("empty_session", source="harness", engine=call.engine)):
+            continue
         for sample in samples(history, engine=call.engine):
             seeds = seeds_of(sample, truth)
             if seeds is None or sample.call.pos < call.end_pos:

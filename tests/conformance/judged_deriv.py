@@ -107,9 +107,11 @@ loaded("DERIV-54", "derived-part", (), [3, 3], A)
 loaded("DERIV-55", "derived-disk", (1,), B, A)
 
 
-def session(tokens: list[int]) -> Tape:
+def session(tokens: list[int], *, empty: bool = True) -> Tape:
     tape = Tape()
     truth(tape)
+    if empty:
+        tape.fact("empty_session")
     tape.call("begin_weight_update", {})
     tape.call("end_weight_update", {})
     tape.gen(tokens, prompt=PROMPT)
@@ -127,9 +129,15 @@ def not_spoilt() -> Tape:
 
 
 @leaves_open("DERIV-53")
+def a_session_that_may_have_brought_everything() -> Tape:
+    return session(A, empty=False)
+
+
+@leaves_open("DERIV-53")
 def nobody_asked() -> Tape:
     tape = Tape()
     truth(tape)
+    tape.fact("empty_session")
     tape.gen(A, prompt=PROMPT)
     tape.call("end_weight_update", {})
     return tape

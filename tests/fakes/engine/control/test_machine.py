@@ -30,6 +30,7 @@ class Engine(RuleBasedStateMachine):
         self.label = "default"
         self.held: int | None = 0
         self.waiting: int | None = None
+        self.aborted = False  # the generation that waits
 
     def dies(self, op: str, body: Any) -> None:
         reply = self.engine.call(op, body)
@@ -74,14 +75,16 @@ class Engine(RuleBasedStateMachine):
     def pause(self, mode: str) -> None:
         assert self.engine.call("pause_generation", {"mode": mode}).status == 200
         self.paused = True
+        self.aborted |= mode == "abort" and self.waiting is not None
 
     @rule()
     def go_on(self) -> None:
         assert self.engine.call("continue_generation", {}).status == 200
         self.paused = False
         if self.waiting is not None:
-            assert self.engine.result(self.waiting).status == 200
-            self.waiting = None
+            remembered = self.profile.abort_remembered and self.aborted
+            assert self.engine.result(self.waiting).status == (499 if remembered else 200)
+            self.waiting, self.aborted = None, False
 
     @rule()
     def flush(self) -> None:
