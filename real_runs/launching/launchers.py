@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +16,18 @@ from real_runs.launching.recipes import Recipe, Value, named, settled
 
 Where = Literal["local", "ray", "slurm"]
 MODE = 0o755
+# Ray joins an entrypoint with subprocess.list2cmdline, which quotes for Windows, and gives it to a shell: no quoting
+# of a single word outlives that, so only words that need none get into one.
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9_./:=@%+,-]+")
+_ONLY = "letters, digits and _ . / : = @ % + , -"
 
 
 @dataclass(frozen=True)
 class Launch:
     """One recipe with its overrides, where it runs, and the fresh folder that it writes. `address` is a Ray cluster's.
 
-    UsageError for a key that the recipe does not declare, a value with control characters, or a place that the recipe
-    does not fit.
+    UsageError for a key that the recipe does not declare, a value with control characters, a place that the recipe does
+    not fit, or, on Ray, a folder or value that a shell would read as more than a word.
     """
 
     recipe: str
@@ -43,7 +48,20 @@ class Launch:
             raise UsageError(f"recipe {self.recipe} has {self.spec.nodes} nodes: --on ray or --on slurm")
         if (self.where == "ray") != bool(self.address):
             raise UsageError("--address is that of the Ray cluster of --on ray, and of nothing else")
+        if self.where == "ray":
+            self._needs_no_quotes()
         _ = self.commands()
+
+    def _needs_no_quotes(self) -> None:
+        given = [("--run", self.run)]
+        for key, text in self.overrides.items():
+            given += [(f"--set {key}", word) for word in (text.split() if key == "train" else [text])]
+        for option, word in given:
+            if word and not _NEEDS_NO_QUOTES.fullmatch(word):
+                raise UsageError(
+                    f"{option}: {quoted(word, 60)}: a shell of the cluster reads a Ray job's words again, whatever their "
+                    f"quotes: with --on ray only {_ONLY}"
+                )
 
     @property
     def spec(self) -> Recipe:
@@ -94,10 +112,10 @@ class Launch:
 
     def _trainer(self) -> list[list[str]]:
         train = str(self.values["train"])
-        if not train:
+        if not train.strip():
             raise UsageError(f"recipe {self.recipe} runs a trainer of yours: --set train='bash my_run.sh'")
         return [
-            ["bash", "-c", train],
+            train.split() if self.where == "ray" else ["bash", "-c", train],
             ["refitcheck", "evidence", "validate", self.run, "--output", f"{self.run}/verdict.json"],
         ]
 

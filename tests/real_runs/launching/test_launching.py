@@ -24,8 +24,12 @@ ADDRESS = {"local": "", "slurm": "", "ray": "http://head:8265"}
 ODD = "/models/it's $HOME `here`"
 
 
-def made(name, where, run="/runs/a b", **overrides):
+PLAIN = "/models/Qwen3-0.6B@main"
+
+
+def made(name, where, run="", **overrides):
     recipe = named(name)
+    run = run or ("/runs/a" if where == "ray" else "/runs/a b")
     if recipe.runs == "trainer":
         overrides.setdefault("train", "bash train.sh --steps 4")
     return Launch(name, where, run, overrides, ADDRESS[where])
@@ -65,7 +69,7 @@ def test_a_recipe_adds_up(name):
 @pytest.mark.parametrize(("name", "where"), EVERY)
 def test_a_launcher_is_sound_shell_and_can_be_executed(name, where, tmp_path):
     path = tmp_path / "launch.sh"
-    made(name, where, model=ODD).write(path)
+    made(name, where, model=PLAIN if where == "ray" else ODD).write(path)
 
     assert os.access(path, os.X_OK)
     assert path.read_text().startswith("#!/usr/bin/env bash\n")
@@ -116,11 +120,52 @@ def test_what_runs_is_what_was_said_and_the_run_s_own_exit_comes_last(tmp_path, 
     assert "is there already" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "run", "overrides"),
+    [
+        ("--run", "runs;touch", {}),
+        ("--run", "a b", {}),
+        ("--set model", "r", {"model": "m$(touch"}),
+        ("--set model", "r", {"model": "m x"}),
+        ("--set model", "r", {"model": '"m"'}),
+        ("--set model", "r", {"model": "~/m"}),
+        ("--set image", "r", {"image": "é"}),
+        ("--set nvls", "r", {"nvls": "0|1"}),
+        ("--set train", "r", {"train": "bash $HOME/x"}),
+        ("--set train", "r", {"train": "bash 'x y'"}),
+        ("--set train", "r", {"train": "a && b"}),
+    ],
+)
+def test_nothing_gets_into_a_ray_job_that_a_shell_would_read_again(option, run, overrides):
+    with pytest.raises(UsageError, match=f"^{option}: .*a shell of the cluster") as found:
+        made("2x4", "ray", run=run, **overrides)
+    assert found.value.exit_code == 4
+    assert len(str(found.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_ray_job_is_the_same_words_after_ray_has_joined_them_and_a_shell_has_split_them(name):
+    launch = made(name, "ray", model="a-z_A.Z/0:9=@%+,")
+
+    for command in launch.commands():
+        assert shlex.split(subprocess.list2cmdline(command)) == command
+        assert shlex.join(command).replace("'", "") == subprocess.list2cmdline(command)
+
+
+def test_the_words_of_a_trainer_stay_apart_on_ray_and_are_a_shell_s_elsewhere():
+    words = "bash  train.sh --steps 4"
+
+    assert made("2x4", "ray", train=words).commands()[0] == ["bash", "train.sh", "--steps", "4"]
+    assert made("2x4", "slurm", train=words).commands()[0] == ["bash", "-c", words]
+    with pytest.raises(UsageError, match="--set train="):
+        made("2x4", "ray", train="  ")
+
+
 def test_a_trainer_is_told_what_is_expected_of_it():
     told = made("2x4", "ray", steps="7").environment
 
     assert {key: told[f"REFITCHECK_{key}"] for key in ("RUN", "RECIPE", "STEPS", "WORLD_SIZE", "ENGINES", "TP")} == {
-        **{"RUN": "/runs/a b", "RECIPE": "2x4", "STEPS": "7", "WORLD_SIZE": "5", "ENGINES": "4", "TP": "1"}
+        **{"RUN": "/runs/a", "RECIPE": "2x4", "STEPS": "7", "WORLD_SIZE": "5", "ENGINES": "4", "TP": "1"}
     }
     assert (told["NCCL_NVLS_ENABLE"], told["NCCL_CUMEM_ENABLE"]) == ("0", "0")
     assert "REFITCHECK_RUN" not in made("1gpu", "local").environment
