@@ -41,7 +41,7 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
     failed = [
         c for c in failed if c.op != "flush_cache" or not any(x.ok for x in part.op("flush_cache") if x.pos > c.pos)
     ]
-    failed = [c for c in failed if not _made_good(part, c.op, c.pos)]
+    failed = [c for c in failed if not _made_good(part, c)]
     if not failed:
         return False
     first = failed[0]
@@ -58,9 +58,17 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
     return None
 
 
-def _made_good(part: Part, name: str, pos: int) -> bool:
-    """A begin that was refused because a session was open, and was then done again."""
-    return name == "begin_weight_update" and any(acted(c) for c in part.op(name) if c.pos > pos)
+def _made_good(part: Part, call: Call) -> bool:
+    """A begin that was refused because a session was open, and was then done again; an end that found none open, which
+    is what it wanted, before a session that was opened and ended."""
+    if call.op == "begin_weight_update":
+        return any(acted(c) for c in part.op(call.op) if c.pos > call.pos)
+    tidied = call.op == "end_weight_update" and "no weight-update session" in call.message
+    return tidied and any(
+        b.ok and any(e.ok and e.pos > b.pos for e in part.op(call.op))
+        for b in part.op("begin_weight_update")
+        if b.pos > call.pos
+    )
 
 
 def _needs_a_tokenizer(call: Call, state: State) -> bool:

@@ -45,10 +45,12 @@ def check(history: History, recorded: History) -> list[Broken]:
 
 def one_session(r: Reading, clean: Reading) -> Iterator[Broken]:
     """A begin opens, one end closes: no end that nothing opened, no two for one begin, no begin inside."""
+    # After an end that failed, by a refusal or by silence, the session may be open or closed. The client may find out
+    # either way: end again before it begins, or begin and take "already open" for an answer.
     del clean
     for engine in r.incarnations:
-        opened = False  # a begin was sent that was not refused, and no end since
-        known = False  # that begin said yes
+        opened = False  # a session may be open: a begin was sent that was not refused, and no end said yes since
+        known = False  # it is: that begin said yes, and no end was tried
         for call in r.sut_calls(engine, BEGIN, END):
             refused = call.outcome == "fail" and (call.status or 0) < 500
             if call.op == BEGIN:
@@ -58,12 +60,15 @@ def one_session(r: Reading, clean: Reading) -> Iterator[Broken]:
             else:
                 if not opened:
                     yield Broken("one_session", "an end that no begin precedes", str(call))
-                opened = refused and "no weight-update session" not in call.message
-                known = known and opened
+                opened, known = not call.ok and not _none_open(call), False
 
 
 def _left_open(call: Call) -> bool:
     return "already open" in call.message
+
+
+def _none_open(call: Call) -> bool:
+    return "no weight-update session" in call.message
 
 
 def complete_when_ok(r: Reading, clean: Reading) -> Iterator[Broken]:
@@ -139,11 +144,12 @@ def failure_is_told(r: Reading, clean: Reading) -> Iterator[Broken]:
 
 
 def _settled(call: Call, calls: list[Call]) -> bool:
-    """Asked again, and answered: what may be asked again. An open session that was found and closed is settled too, and
-    a group that was to be destroyed and is not there."""
+    """Asked again, and answered: what may be asked again. An open session that was found and closed is settled too, one
+    that was to be closed and is not there once another was opened and ended, and a group that was to be destroyed and
+    is not there."""
     if call.op == "destroy_weights_update_group" and "does not exist" in call.message:
         return True
-    if call.op not in RETRIED and not _left_open(call):
+    if call.op not in RETRIED and not _left_open(call) and not (call.op == END and _none_open(call)):
         return False
     return any(c.ok and c.op == call.op and c.engine == call.engine and c.pos > call.end_pos for c in calls)
 

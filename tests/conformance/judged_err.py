@@ -89,6 +89,30 @@ def a_refit_that_failed() -> Tape:
     return failed("transfer failed")
 
 
+NONE_OPEN = {"success": False, "message": "no weight-update session is open; call begin_weight_update() first"}
+
+
+@leaves_open("ERR-1")
+def a_session_that_was_to_be_closed_and_is_not_there() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("end_weight_update", {}, 400, NONE_OPEN)
+        tape.sut("begin_weight_update")
+        tape.bucket()
+        tape.sut("end_weight_update")
+    return tape
+
+
+@breaks("ERR-1", "got 400 no weight-update session is open")
+def an_end_that_found_none_open_and_nothing_after_it() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("begin_weight_update")
+        tape.bucket()
+        tape.sut("end_weight_update", {}, 400, NONE_OPEN)
+    return tape
+
+
 @leaves_open("ERR-1")
 def a_flush_that_was_granted_later() -> Tape:
     tape = Tape()
