@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, get_args
 
 from harness.errors import UsageError
@@ -42,8 +42,10 @@ class Launch:
         for text in (self.run, self.address, *self.overrides.values()):
             if not text.isprintable():
                 raise UsageError(f"{quoted(text, 60)} has control characters")
-        if not self.run:
-            raise UsageError("a run needs a folder")
+        if self.run.startswith("-"):
+            raise UsageError(f"--run {quoted(self.run, 60)} would be read as an option: begin it with another letter")
+        if PurePath(self.run).name in ("", ".."):
+            raise UsageError("a run needs a folder of its own: --run FOLDER")
         if self.where == "local" and self.spec.nodes > 1:
             raise UsageError(f"recipe {self.recipe} has {self.spec.nodes} nodes: --on ray or --on slurm")
         if (self.where == "ray") != bool(self.address):
@@ -59,8 +61,8 @@ class Launch:
         for option, word in given:
             if word and not _NEEDS_NO_QUOTES.fullmatch(word):
                 raise UsageError(
-                    f"{option}: {quoted(word, 60)}: a shell of the cluster reads a Ray job's words again, whatever their "
-                    f"quotes: with --on ray only {_ONLY}"
+                    f"{option}: {quoted(word, 60)}: a shell of the cluster reads a Ray job's words again, whatever "
+                    f"their quotes: with --on ray only {_ONLY}"
                 )
 
     @property
@@ -140,6 +142,10 @@ class Launch:
         )
 
     def write(self, path: Path) -> None:
-        """The launcher as a file that can be executed. OSError where it cannot be written."""
-        path.write_text(self.script(), encoding="utf-8")
+        """The launcher as a new file that can be executed. UsageError where there is one, OSError where none can be."""
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(self.script())
+        except FileExistsError:
+            raise UsageError(f"{path} is there already: give a new file with --write") from None
         path.chmod(MODE)

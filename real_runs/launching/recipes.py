@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -13,6 +14,11 @@ from harness.errors import UsageError
 from harness.words import quoted
 
 Value = str | int | float
+RANGES: Mapping[str, tuple[float, float]] = {
+    **{"seed": (0, 2**63 - 1), "steps": (1, 10**9), "window": (1, 10**9)},
+    **{"time_limit_minutes": (1, 10**6), "gate_bound": (1, 2)},
+}
+"""Key -> least and most of a number."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +75,8 @@ def parsed(words: Sequence[str]) -> dict[str, str]:
 
 
 def settled(recipe: Recipe, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Every key with its default or its override, of the default's type. UsageError for a key that is not declared."""
+    """Every key with its default or its override, of the default's type. UsageError for a key that is not declared
+    or a number out of its range."""
     out = dict(book().defaults)
     for key, text in overrides.items():
         if key not in recipe.overrides:
@@ -78,4 +85,8 @@ def settled(recipe: Recipe, overrides: Mapping[str, str]) -> dict[str, Value]:
             out[key] = type(out[key])(text)
         except ValueError:
             raise UsageError(f"{key}={quoted(text, 60)} is no {type(out[key]).__name__}") from None
+        least, most = RANGES.get(key, (-math.inf, math.inf))
+        found = out[key]
+        if not isinstance(found, str) and not least <= found <= most:  # nan is in no range
+            raise UsageError(f"--set {key}={quoted(text, 60)}: give {least} to {most}")
     return out

@@ -35,6 +35,8 @@ def validate(
 
     with one_line():
         files = read_run(run)
+        if output is not None and output.exists() and any((run / name).samefile(output) for name in files.files):
+            raise UsageError(f"--output {output} is part of the evidence in {run}: give a new file")
         refused = validating.refusals(files)
         try:
             ended: int | None = files.told.exit_code

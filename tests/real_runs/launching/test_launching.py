@@ -181,6 +181,16 @@ def test_a_trainer_is_told_what_is_expected_of_it():
         ({"where": "ray"}, "--address is that of the Ray cluster"),
         ({"address": "http://h:8265"}, "--address is that of the Ray cluster"),
         ({"run": ""}, "needs a folder"),
+        ({"run": "."}, "needs a folder"),
+        ({"run": "/"}, "needs a folder"),
+        ({"run": "a/.."}, "needs a folder"),
+        ({"run": "-rf"}, "would be read as an option"),
+        ({"overrides": {"seed": "-1"}}, "--set seed=-1: give 0 to"),
+        ({"overrides": {"time_limit_minutes": "-5"}}, "--set time_limit_minutes=-5: give 1 to"),
+        ({"overrides": {"time_limit_minutes": "0"}}, "--set time_limit_minutes=0: give 1 to"),
+        ({"recipe": "2x4", "where": "slurm", "overrides": {"gate_bound": "nan"}}, "gate_bound=nan: give 1 to 2"),
+        ({"recipe": "2x4", "where": "slurm", "overrides": {"steps": "0"}}, "steps=0: give 1 to"),
+        ({"recipe": "2x4", "where": "slurm", "overrides": {"window": "-1"}}, "window=-1: give 1 to"),
         ({"run": "a\n#SBATCH --nodes=99"}, "control characters"),
         ({"overrides": {"model": "a\nb"}}, "control characters"),
         ({"overrides": {"learning_rate": "1"}}, "learning_rate is no key of this recipe; it has version, seed"),
@@ -211,6 +221,25 @@ def test_the_list_and_a_written_launcher(tmp_path):
     assert path.read_text() == dataclasses.replace(made("1gpu", "local"), run="r").script()
     assert CliRunner().invoke(APP, ["1gpu", "--set", "x=1"]).exit_code == 4
     assert CliRunner().invoke(APP, ["1gpu", "--write", str(tmp_path / "no" / "x.sh")]).exit_code == 4
+
+
+@pytest.mark.parametrize("words", [["--write", "x.sh"], ["--run", "x"]])
+def test_a_file_that_is_there_stays(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "STARTERS", {})
+    (tmp_path / "x.sh").write_text("kept")
+    found = CliRunner().invoke(APP, ["1gpu", *words])
+
+    assert (found.exit_code, "x.sh is there already" in found.output) == (4, True)
+    assert (tmp_path / "x.sh").read_text() == "kept"
+
+
+@pytest.mark.parametrize("word", ["--run=", "--run=-rf", "--run=."])
+def test_a_run_without_a_folder_of_its_own_is_one_line(tmp_path, word):
+    found = CliRunner().invoke(APP, ["1gpu", word, "--write", str(tmp_path / "x.sh")])
+
+    assert (found.exit_code, len(found.output.splitlines())) == (4, 1)
+    assert not (tmp_path / "x.sh").exists()
 
 
 def test_it_is_started_and_its_exit_is_ours(tmp_path, monkeypatch):

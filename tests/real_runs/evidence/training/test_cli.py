@@ -71,6 +71,20 @@ def test_what_is_no_run_is_one_line(tmp_path, folder):
     assert "exit of the process not recorded" in found.output
 
 
+@pytest.mark.parametrize("name", ["run.log", "train_data_step2.jsonl", "logs/../run.json"])
+def test_a_verdict_is_written_over_no_evidence(folder, tmp_path, name):
+    before = (folder / name).read_bytes()
+    (tmp_path / "link").symlink_to(folder / name)
+    (tmp_path / "same").hardlink_to((folder / name).resolve())
+    for output in (folder / name, tmp_path / "link", tmp_path / "same"):
+        found = call("validate", folder, "-o", output)
+
+        assert (found.exit_code, "is part of the evidence" in found.output) == (4, True)
+        assert len(found.output.splitlines()) == 1
+    assert (folder / name).read_bytes() == before
+    assert call("validate", folder, "-o", folder / "verdict.json").exit_code == 0
+
+
 def test_times_are_those_of_the_files(folder):
     os.utime(folder / "train_data_step2.jsonl", (1, 1))
 
