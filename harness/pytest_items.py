@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,8 +206,8 @@ class RuleItem(pytest.Item):
             self.result = self.refit.result(self.rule, self.version, self.sut)
         except RefitcheckError as error:
             raise Told(str(error)) from None
-        for remark in self.refit.remarks():
-            self.warn(pytest.PytestWarning(remark))
+        for remark in self.refit.remarks():  # not by Node.warn: it wants a line number, and a rule has none
+            warnings.warn_explicit(pytest.PytestWarning(remark), None, str(self.path), 1)
         self.user_properties.append(("exercised", self.result.verdict.exercised))
         if self.result.status == "error":
             raise Told(text.failure(self.result, self.refit.info) + f"\n{self.result.trace}")
@@ -235,8 +236,11 @@ class RuleItem(pytest.Item):
         return self.path, None, self.name
 
 
-class Told(Exception):
-    """A finding in words."""
+class Told(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # an attribute of a function
+    """A finding in words, which pytest prints alone: without a stack, in setup too, where it asks no `repr_failure`."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words, pytrace=False)
 
 
 def _narrowed(settings: Settings, rule: Rule, version: str, sut: str) -> Settings:

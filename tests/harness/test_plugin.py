@@ -152,6 +152,8 @@ def test_failures_are_what_is_violated_and_errors_what_is_inconclusive(pytester,
         (found,) = JUnitXml.fromfile("j.xml")
         assert (found.failures, found.errors, found.skipped) == expected, out
         assert code == (expected != (0, 0, 1))
+        assert "_pytest" not in out
+        assert out.count("? TOY-2") == (expected == (0, 1, 0))
 
 
 HANGS = ("--sut", "tests.harness.test_watchdog:Sleeps", *OFF)
@@ -207,7 +209,12 @@ def test_that_refits_fail_without_any_fault_is_told(pytester, suite, capfd):
 
 
 def test_a_policy_that_the_client_does_not_declare_is_a_warning(pytester, suite, capfd):
+    rule = ("--rule", "TOY-1")
+    _, names, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF, *rule, "--side", "both", "--policy", "terminal")
+    assert set(names.values()) == {"passed"}, out
     _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--policy", "terminal")
+    assert "1 warning" in out
+    assert "AssertionError" not in out
     remark = "policy terminal is judged, as --policy says; toy declares resume (Caps.policy)"
     assert " ".join(out.split()).count(remark) == 1
     _, _, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF)
