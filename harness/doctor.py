@@ -8,7 +8,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from harness.errors import RefitcheckError
+from harness.errors import NotAskedFor, RefitcheckError
 from harness.lanes.info import info_of
 from harness.lanes.loader import GROUP as LANES
 from harness.lanes.loader import load_lane
@@ -79,6 +79,8 @@ def _loads(load: Callable[[Any], object], what: Any) -> str:
 def _tried(what: str, attempt: Callable[[], str]) -> tuple[bool, str]:
     try:
         return True, f"{what}: {attempt()}"
+    except NotAskedFor as error:
+        return True, f"{what}: not asked for: {one_line(error)}"
     except Exception as error:
         return False, f"{what}: {one_line(error) or type(error).__name__}"
 

@@ -19,6 +19,10 @@ class UsageError(RefitcheckError):
     exit_code = 4
 
 
+class NotAskedFor(UsageError):
+    """A lane that says nothing until an option tells it where to look; the machine lacks nothing."""
+
+
 class MalformedHistory(UsageError):
     """A history that cannot be read; the text begins with file and line, or with the record that is at fault."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import Unsupported, UsageError
+from harness.errors import NotAskedFor, Unsupported, UsageError
 from harness.lanes.base import EngineSpec
 from real_runs.attached import About, AttachedPool, preflight
 from real_runs.expectations import Ask, Expectations
@@ -57,7 +57,7 @@ class SglangUrlLane(SglangCpuLane):
     def _attach(self, given: dict[str, Any]) -> list[About]:
         urls = [url.strip() for url in str(given.pop("url", "")).split(",") if url.strip()]
         if not urls:
-            raise UsageError(f"lane {self.name} needs --lane-option url=http://HOST:PORT[,...] of running servers")
+            raise NotAskedFor(f"lane {self.name} needs --lane-option url=http://HOST:PORT[,...] of running servers")
         return looked_at(urls, self._key)
 
     def _expectations_of(self, spec: EngineSpec) -> Expectations:

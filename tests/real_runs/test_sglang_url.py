@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from fakes.fronts.launcher import Launcher
 from fakes.tiny import tiny_config, tiny_weights, write_model
 from fakes.trace import Header, TraceWriter
 from harness.bench import Bench
+from harness.doctor import _lane, _tried
 from harness.errors import HarnessError, Unsupported, UsageError
 from harness.gate import FaultGate
 from harness.lanes.base import EngineSpec
@@ -140,6 +142,12 @@ def test_several_servers_are_a_fleet(servers):
 def test_what_cannot_be_attached_to_is_one_line(options, said):
     with pytest.raises(UsageError, match=said):
         SglangUrlLane(options)
+
+
+def test_without_a_url_doctor_finds_nothing_wrong():
+    fine, line = _tried("lane sglang-url", partial(_lane, "sglang-url"))
+    assert fine
+    assert line.startswith("lane sglang-url: not asked for: lane sglang-url needs --lane-option url=")
 
 
 def test_an_option_that_it_lacks_is_named(servers):
