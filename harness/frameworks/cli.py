@@ -67,7 +67,9 @@ def matrix(
             typer.echo(str(path))
     if any(cell.outcome == "error" for cell in found):
         return 3
-    return int(any(before.compared(cell).differs for cell in found)) if expected else 0
+    if expected and any(before.compared(cell).differs for cell in found):
+        return 1
+    return 2 if all(cell.outcome == "unsupported" for cell in found) else 0
 
 
 def upgrade(

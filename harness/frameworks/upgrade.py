@@ -28,9 +28,10 @@ def told(before: Cell, after: Cell) -> list[str]:
 
 
 def breaks(before: Cell, after: Cell) -> int:
-    """The exit code: 0 nothing breaks, 1 something does, 3 it could not be said."""
-    if {before.outcome, after.outcome} & {"unsupported", "error"}:
-        return 3
+    """The exit code: 0 nothing breaks, 1 something does, 2 it was not run, 3 it could not be judged."""
+    outcomes = {before.outcome, after.outcome}
+    if outcomes & {"unsupported", "error"}:
+        return 3 if "error" in outcomes else 2
     worse = before.outcome == "works" and after.outcome != "works"
     return 1 if worse or set(after.violated) - set(before.violated) else 0
 

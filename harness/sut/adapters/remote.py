@@ -76,8 +76,9 @@ class RemoteSut:
 
     def setup(self, fleet: Fleet) -> None:
         """Start the trainer. Unsupported where the framework is not installed, HarnessError where it cannot be used."""
-        self._urls = [str(endpoint.url) for endpoint in fleet.endpoints]
         self._fleet = fleet
+        self._path = located(self.framework, str(fleet.options.get("checkout", "")))  # first: no lane mends its lack
+        self._urls = [str(endpoint.url) for endpoint in fleet.endpoints]
         with uncounted():
             self._start()
 
@@ -111,8 +112,7 @@ class RemoteSut:
         fleet, framework = self._fleet, self.framework
         assert fleet is not None
         options = {name: str(value) for name, value in fleet.options.items() if name in self.options}
-        path = located(framework, options.get("checkout", ""))
-        zygote = zygote_of(framework, fleet.version, path)
+        zygote = zygote_of(framework, fleet.version, self._path)
         self._folder = Path(tempfile.mkdtemp(prefix="refitcheck-ranks-"))
         count = trainer_ranks(framework, fleet)
         for number in range(count):

@@ -83,6 +83,11 @@ class NotInstalled(Adapter):
         raise Unsupported("toy is not installed: pip install toy")
 
 
+class WantsUrls(Adapter):
+    def setup(self, fleet):
+        assert fleet.endpoints[0].url
+
+
 class BrokenSetup(Adapter):
     def setup(self, fleet):
         raise ValueError("no config")

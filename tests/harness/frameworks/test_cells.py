@@ -163,6 +163,7 @@ def test_an_upgrade_that_breaks_says_what_is_missing():
             "cannot be said: on 0.5.20 it could not be judged: broken",
             3,
         ),
+        (WORKS, Cell("d", "0.5.23", "unsupported", why="pip"), "cannot be said: on 0.5.23 it was not run: pip", 2),
     ],
 )
 def test_other_upgrades(before, after, told, code):

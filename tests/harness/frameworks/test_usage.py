@@ -1,9 +1,12 @@
 """What the caller of `matrix` and `upgrade` got wrong: one line and exit code 4, before any cell."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness import cli
 from harness.frameworks import pages, running
+from harness.sut.adapters.table import FRAMEWORKS
 
 HERE = "tests.harness.frameworks.drivers"
 
@@ -49,14 +52,26 @@ def test_a_driver_that_is_none(no_cells, capsys, command, options, text):
 
 def test_a_driver_of_urls_on_a_lane_without(capsys):
     assert "needs --lane http" in refused(
-        capsys, "matrix", "--sut", "slime", "--lane", "fake", "--engine", "fake:0.5.23"
+        capsys, "matrix", "--sut", f"{HERE}:WantsUrls", "--lane", "fake", "--engine", "fake:0.5.23"
     )
 
 
 def test_a_driver_that_is_not_installed_is_a_cell(capsys):
     argv = ("matrix", "--sut", f"{HERE}:NotInstalled", "--lane", "fake", "--engine", "fake:0.5.23")
-    assert cli.invoke(argv) == 0
+    assert cli.invoke(argv) == 2
     assert "not run: toy is not installed" in capsys.readouterr().out
+    with_another = (*argv[:2], f"{argv[2]},{HERE}:Works", *argv[3:])
+    assert cli.invoke(with_another) == 0
+
+
+def test_a_framework_that_is_not_installed_is_told_on_every_lane_and_by_every_command(capsys, monkeypatch):
+    absent = replace(FRAMEWORKS["slime"], package="no_such_package")
+    monkeypatch.setattr("harness.sut.adapters.suts.FRAMEWORKS", {**FRAMEWORKS, "slime": absent})
+    slime = ("--sut", "slime", "--lane", "fake")
+    run = ("run", "--engine", "fake:0.5.23", "--rule", "SESS-1", "--exploration", "off", "--side", "refit", "-n", "1")
+    for command in (("matrix", "--engine", "fake:0.5.23"), ("upgrade", "--from", "0.5.20"), run):
+        assert cli.invoke((*command, *slime)) == 2
+        assert f"slime is not installed: {absent.install}"[:60] in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_out_that_cannot_be_written(no_cells, capsys, tmp_path):
