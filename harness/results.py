@@ -176,6 +176,15 @@ def exit_code(settings: Settings, results: Iterable[Result]) -> int:
     for status in ("error", "violated", "inconclusive"):
         if status in statuses:
             return EXIT[status]
+    return 0 if "held" in statuses and not unjudged(settings, results) else EXIT["inconclusive"]
+
+
+def unjudged(settings: Settings, results: Iterable[Result]) -> list[str]:
+    """Systems under test of which every rule is unsupported; "", the engines, where no client is asked about and
+    nothing was judged."""
+    results = list(results)
     suts = {r.sut for r in results if r.sut and settings.side != "engine"}
     judged = {r.sut for r in results if r.status != "unsupported"}
-    return 0 if "held" in statuses and suts <= judged else EXIT["inconclusive"]
+    if not suts and judged:
+        return []
+    return sorted((suts or {""}) - judged)

@@ -16,7 +16,7 @@ from harness.outputs import HistoryFolder, Outputs
 from harness.pool import any_foreign, execute
 from harness.progress import progress
 from harness.report.run import Run
-from harness.results import EXIT, exit_code, results_of, wanted
+from harness.results import EXIT, exit_code, results_of, unjudged, wanted
 from harness.runner import imported
 from harness.settings import (
     HANG_TIMEOUT_S,
@@ -188,6 +188,12 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     _say([*text.failures(done), text.summary(done, written, width=_width())])
     if never:
         _say([f"? --fault {', '.join(never)} met no call of the client: nothing was faulted there"])
+    _say(
+        [
+            f"? nothing was judged of {n or 'the engines'}: every rule is unsupported"
+            for n in unjudged(settings, results)
+        ]
+    )
     complain("\n".join(unwritten))
     return code or (UsageError.exit_code if unwritten else 0)  # a file that is missing hides no verdict
 

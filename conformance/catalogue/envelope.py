@@ -213,6 +213,14 @@ MUTANTS = (
         after_transfer("control.flush(engines, deadline)"),
     ),
     mutant(
+        "flush-before-the-pause",
+        "CACHE-4",
+        f"{NIXL}, D11",
+        "what is cached between the flush and the pause stays",
+        Drop("control.flush(...)"),
+        Insert("control.flush(engines, deadline)", before="control.pause(...)"),
+    ),
+    mutant(
         "flush-once",
         "CACHE-1",
         "THUDM/slime#1953",

@@ -21,6 +21,19 @@ def a_warm_prompt(bench: Bench) -> None:
         question(bench, [e], "warm-1", "warm-2", f"fresh-{number}")
 
 
+@scenarios.add("CACHE-4", "VERIF-1", relation="fake only: not run on a real engine yet", lanes=["fake", "http"])
+def a_request_right_before_the_pause(bench: Bench) -> None:
+    """A short request is answered when the client is about to pause: what it cached is there after the pause only."""
+    (e,) = prepare(bench, 1, "late")
+    requests = []
+    bench.when(e, "pause_generation", 1, lambda: requests.append(bench.traffic(e, "late", n=2)))
+    bench.fault("e0:pause_generation#1:before:delay=1")
+    bench.refit(1)
+    for request in requests:
+        request.result(60.0)
+    question(bench, [e], "late", "fresh-1")
+
+
 @scenarios.add("PAUSE-3", "PAUSE-5", "CACHE-3", "VER-1", relation=VALIDATED)
 def requests_that_run(bench: Bench) -> None:
     """Three requests are under way when the refit begins, and one arrives during it."""

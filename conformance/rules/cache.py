@@ -162,7 +162,7 @@ def _no_stale_kv(history: History) -> Verdict:
         until = refits[number + 1].pos if number + 1 < len(refits) else history.length
         for engine_name in history.engines():
             all_ = list(samples(history, engine=engine_name))
-            warmed = {(s.prompt, s.extra_key) for s in all_ if s.call.end_pos < refit_.pos}
+            warmed = {(s.prompt, s.extra_key) for s in all_ if s.call.end_pos < refit_.end_pos}
             for sample in all_:
                 key = (sample.prompt, sample.extra_key)
                 if key not in warmed or not refit_.end_pos < sample.call.pos < sample.call.end_pos < until:

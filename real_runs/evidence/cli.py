@@ -52,9 +52,26 @@ def make(
 
 @app.command("verify")
 def verify(
-    source: Source, id: Annotated[str, typer.Option(help="The id that it must have, as make printed it.")] = ""
+    sources: Annotated[list[Path], typer.Argument(help="Bundles: a .tar.xz each, or a folder that holds the files.")],
+    id: Annotated[str, typer.Option(help="The id that it must have, as make printed it.")] = "",
 ) -> None:
-    """Check that a bundle is whole, unedited and agrees with itself. Exit code 1 with a line for all that is wrong."""
+    """Check that bundles are whole, unedited and agree with themselves. Exit code 1 with a line for all that is wrong;
+    of several bundles each is looked at, and the exit code is the worst."""
+    if id and len(sources) > 1:
+        typer.echo("refitcheck: --id is that of one bundle", err=True)
+        raise typer.Exit(4)
+    codes = []
+    for source in sources:
+        try:
+            _verify(source, id, f"{source}: " if len(sources) > 1 else "")
+        except typer.Exit as ended:
+            codes.append(ended.exit_code)
+    if codes:
+        raise typer.Exit(max(codes))
+
+
+def _verify(source: Path, id: str, which: str) -> None:
+    """One bundle; `which` names it before each line where there are several. Ends with Exit unless it is whole."""
     from real_runs.evidence.checking import problems
     from real_runs.evidence.files import SUMS, bundle_id, read_files
 
@@ -65,10 +82,10 @@ def verify(
         if id and found != id:
             wrong.append(f"it is bundle {found or '?'}, not {id}")
     for line in wrong:
-        typer.echo(f"✗ {line}")
+        typer.echo(f"✗ {which}{line}")
     if wrong:
         raise typer.Exit(1)
-    typer.echo(f"{found}  {len(files)} files, whole")
+    typer.echo(f"{which}{found}  {len(files)} files, whole")
 
 
 @app.command("show")

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from fakes.outcome import Outcome
 from harness.errors import UsageError
 from harness.faults import parse_faults
-from harness.results import exit_code, results_of
+from harness.results import exit_code, results_of, unjudged
 from harness.rules import Verdict, held
 from harness.runner import Runner
 from harness.scenario import Scenario
@@ -265,10 +266,8 @@ def statuses(*given):
     settings = Settings(allow_inconclusive=("OK",))
     suite = Suite("s", tuple(rule(name, lambda h: held(1)) for name, _ in given), ())
     found = book(suite)
-    import dataclasses
-
     base, _ = settle([toy_suite()], exploration="off")
-    made = [dataclasses.replace(base[0], rule=found.rules[name], status=status) for name, status in given]
+    made = [replace(base[0], rule=found.rules[name], status=status) for name, status in given]
     return exit_code(settings, made)
 
 
@@ -287,8 +286,10 @@ def test_a_client_that_no_rule_could_judge_is_not_held_by_its_engines():
     suite = Suite("s", rules, (scenario,))
     results, _ = settle([suite], exploration="off")
     assert {r.rule.id: r.status for r in results} == {"E-1": "held", "R-1": "unsupported"}
-    assert exit_code(Settings(), results) == 2
-    assert exit_code(Settings(side="engine"), results) == 0
+    assert (exit_code(Settings(), results), unjudged(Settings(), results)) == (2, [results[1].sut])
+    engines = Settings(side="engine")
+    assert (exit_code(engines, results), unjudged(engines, results)) == (0, [])
+    assert unjudged(Settings(), [replace(r, sut="", status="unsupported") for r in results]) == [""]
 
 
 def test_the_same_settings_give_the_same_history():

@@ -108,16 +108,16 @@ MUTANTS = (
     mutant(
         "workers-are-not-read",
         "EVID-4",
-        "fatal:found",
+        "fatal:_squeezed",
         "names of workers in front of a broken line are part of it",
-        ReplaceExpr("plain(line)", "line"),
+        ReplaceExpr("plain(text)", "text"),
     ),
     mutant(
         "blanks-count",
         "EVID-4",
-        "fatal:found",
+        "fatal:_squeezed",
         "only what stands in one word is found",
-        ReplaceExpr("''.join(parts)", "' '.join(parts)"),
+        ReplaceExpr("plain(text).translate(_BLANKS)", "plain(text)"),
     ),
     mutant(
         "infinity-is-a-number",

@@ -71,7 +71,9 @@ def test_a_framework_that_is_not_installed_is_told_on_every_lane_and_by_every_co
     run = ("run", "--engine", "fake:0.5.23", "--rule", "SESS-1", "--exploration", "off", "--side", "refit", "-n", "1")
     for command in (("matrix", "--engine", "fake:0.5.23"), ("upgrade", "--from", "0.5.20"), run):
         assert cli.invoke((*command, *slime)) == 2
-        assert f"slime is not installed: {absent.install}"[:60] in " ".join(capsys.readouterr().out.split())
+        out = capsys.readouterr().out
+        assert f"slime is not installed: {absent.install}"[:60] in " ".join(out.split())
+    assert "? nothing was judged of slime: every rule is unsupported\n" in out
 
 
 def test_an_out_that_cannot_be_written(no_cells, capsys, tmp_path):

@@ -51,6 +51,18 @@ def test_the_id_tells_a_bundle_from_another(run, tmp_path):
     assert call("verify", SMALL, "--id", "0" * 64).exit_code == 1
 
 
+def test_several_are_all_looked_at_and_the_worst_counts(tmp_path):
+    (tmp_path / "no.tar.xz").write_bytes(b"nothing")
+    (tmp_path / "empty").mkdir()
+    two = call("verify", SMALL, SMALL)
+    assert two.exit_code == 0
+    assert [line.partition(": ")[0] for line in two.output.splitlines()] == [str(SMALL)] * 2
+    worst = call("verify", tmp_path / "no.tar.xz", SMALL)
+    assert (worst.exit_code, len(worst.output.splitlines())) == (4, 2)
+    assert worst.output.count("files, whole") == 1
+    assert call("verify", SMALL, SMALL, "--id", "0" * 64).exit_code == 4
+
+
 def test_what_is_wrong_ends_with_1_and_a_line_each(good, tmp_path):
     for name, data in {**good, RESULTS: b"{}", "x.txt": b""}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -60,6 +60,10 @@ def test_two_upstreams_are_two_engines_of_the_version_that_was_given(stub, tmp_p
         (("--upstream", "http://127.0.0.1:1"), "Connection refused"),
         (("--upstream", "http://127.0.0.1:1", "--engine", "9.9"), "give VERSION:TP"),
         (("--upstream", "http://127.0.0.1:1", "--engine", "0.5.23:0"), "give VERSION:TP"),
+        *(
+            (("--upstream", "http://127.0.0.1:1", "--engine", f"0.5.23:{tp}"), "TP from 1 to 1024")
+            for tp in ("1025", "9" * 5000, "-1", "x", "\u0662")
+        ),
         (("--upstream", "http://127.0.0.1:1", "--policy", "hope"), "give resume, quarantine or terminal"),
     ],
 )
@@ -70,6 +74,46 @@ def test_what_cannot_be_is_one_line(tmp_path, words, said):
     assert said in found.output
     assert len(found.output.splitlines()) == 1
     assert not (tmp_path / "h.jsonl").exists()
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (DEEP, "GET /get_server_info"),
+        (b'{"version": "0.5.22", "x": ' + DEEP, "GET /get_server_info"),
+        (httpx.Response(200, json={**SERVER, "tp_size": 2000}).content, "says tp 2000: give --engine"),
+        (httpx.Response(200, json=SERVER).content.replace(b"2,", b"Infinity,"), "does not say what it is"),
+    ],
+)
+def test_an_upstream_that_answers_garbage_is_one_line(stub, tmp_path, body, said):
+    stub.answer = lambda handler, _: reply(handler, 200, body)
+    found = call("--upstream", stub.url, "-o", tmp_path / "h.jsonl")
+
+    assert found.exit_code == 4
+    assert said in found.output
+    assert len(found.output.splitlines()) == 1
+    assert not (tmp_path / "h.jsonl").exists()
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_port_that_is_taken_is_one_line_that_names_it(stub, tmp_path, taken):
+    words = ("--upstream", stub.url, "--upstream", stub.url, "--engine", "0.5.23", "--port", stub.port - taken)
+    found = call(*words, "-o", tmp_path / "h.jsonl")
+
+    assert found.exit_code == 4
+    assert len(found.output.splitlines()) == 1
+    assert "127.0.0.1:" in found.output
+    assert taken or f"door e0 cannot listen on 127.0.0.1:{stub.port}: Address already in use" in found.output
+
+
+def test_there_is_no_port_beyond_the_last(stub, tmp_path):
+    words = ("--upstream", stub.url, "--upstream", stub.url, "--engine", "0.5.23", "--port", 65535)
+    found = call(*words, "-o", tmp_path / "h.jsonl")
+
+    assert (found.exit_code, len(found.output.splitlines())) == (4, 1)
 
 
 def test_a_history_is_one_recording(stub, tmp_path):

@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from harness.errors import HarnessError
+from harness.errors import UsageError
 from harness.gate import payload_digest
 from real_runs.recording.serving import Plan, Recorder
 from tests.real_runs.recording.stage import Stage, Stub, reply
@@ -284,6 +284,6 @@ def test_a_disk_that_is_full_does_not_end_the_run_either(stage, monkeypatch):
 def test_an_address_that_is_taken_is_one_line_and_leaves_no_file(tmp_path, stage):
     port = int(stage.url.rpartition(":")[2])
     plan = Plan((stage.stubs[0].url,), "0.5.23", 1, tmp_path / "x.jsonl", port=port)
-    with pytest.raises(HarnessError, match=r"127\.0\.0\.1:\d+: Address already in use"):
+    with pytest.raises(UsageError, match=rf"e0 cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
         Recorder(plan, print)
     assert not (tmp_path / "x.jsonl").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 
 import pytest
 
@@ -177,6 +178,55 @@ def test_it_is_refused(name):
     assert rule in {found for found, _ in validating.refusals(TrainingRun(files))}
 
 
+@pytest.mark.parametrize("block", [1, 20, 2**20])
+@pytest.mark.parametrize("worker", ["", "(W pid=1) ", "\x1b[36m(W pid=1)\x1b[0m ", " (W)"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n"])
+def test_a_fatal_line_is_found_whatever_block_it_is_in(monkeypatch, block, worker, end):
+    monkeypatch.setattr(fatal, "BLOCK", block)
+    lines = ["nothing", "trace", "Traceback (most", "recent call", "last):", "more", ""]
+    text = end.join(worker + line for line in lines)
+
+    assert list(fatal.found("x.log", text)) == [
+        f"x.log:{1 + 2 * end.count(chr(10))}: a traceback (traceback(mostrecentcalllast))"
+    ]
+
+
+@pytest.mark.parametrize("line", ["step 1 loss nan refit\n", "a b c d ", "REFIT\n \r"])
+def test_no_list_of_a_log_s_lines_is_made(monkeypatch, line):
+    monkeypatch.setattr(fatal, "BLOCK", 2**14)
+    text = line * 15_000
+    tracemalloc.start()
+    assert not list(markers.found("x", text))
+    assert not list(fatal.found("x", text))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert most < 5 * len(text)
+
+
+def test_more_markers_than_any_run_has_are_one_refusal(monkeypatch):
+    files = good.files()
+    there = len(TrainingRun(files).seen)
+    monkeypatch.setattr(markers, "MOST", there)
+    assert not validating.refusals(TrainingRun(files))
+    monkeypatch.setattr(markers, "MOST", there - 1)
+    (refused,) = validating.refusals(TrainingRun(files))
+
+    assert refused.rule == "EVID-20"
+    assert refused.line == f"run.log and logs/: more than {there - 1} markers of refits"
+
+
+def test_of_one_rule_the_first_reasons_are_told_and_the_others_counted(monkeypatch):
+    files = good.files()
+    files[LOG] = Kept(files[LOG].data + b"REFIT_STARTS\n" * 7, files[LOG].written, files[LOG].size)
+    for most, told in ((3, ["and 4 more reasons"]), (7, [])):
+        monkeypatch.setattr(validating, "MOST_LINES", most)
+        lines = [line for rule, line in validating.refusals(TrainingRun(files)) if rule == "EVID-1"]
+
+        assert len(lines) == most + len(told)
+        assert lines[most:] == told
+
+
 @pytest.mark.parametrize("before", [0, 1, 5])
 def test_a_fatal_line_is_found_where_it_begins(before):
     lines = ["nothing to see"] * before + ["Traceback (most", " recent call", "last):", "more"]
@@ -188,7 +238,9 @@ def test_a_fatal_line_is_found_where_it_begins(before):
 
 def test_markers_know_their_lines():
     found = list(markers.found("x", "REFIT_START transfer=a refit=1\n\nREFIT_START"))
+    later = [one.line[:4] for one in markers.found("x", "a\n\nrefit_starts\nb\nrefit_starts refit_\nrefit_starts\n")]
 
+    assert later == ["x:3:", "x:5:", "x:6:"]
     assert (found[0].place, found[0].number("refit")) == ("x:1", 1)
     assert found[1] == Doubt("x:3: REFIT_START lacks transfer, refit")
 
