@@ -41,20 +41,49 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
+BLOCK = 2**20
+_BLANKS = {code: None for code in range(0x3001) if chr(code).isspace()}  # all that there are; no list of words is made
+
+
 def found(name: str, text: str) -> Iterator[str]:
     """One line per kind of event, with the place of its first."""
-    lines = text.split("\n")
-    starts: list[int] = []
+    starts: list[int] = []  # of blocks of whole lines: there may be 10^8 lines
+    blocks: list[tuple[int, int]] = []
     parts: list[str] = []
     length = 0
-    for line in lines:
+    for begin, end in _blocks(text):
+        squeezed = _squeezed(text[begin:end])
         starts.append(length)
-        squeezed = "".join(plain(line).split()).lower()
+        blocks.append((begin, end))
         parts.append(squeezed)
         length += len(squeezed)
     whole = "".join(parts)
     for what, pattern in PATTERNS:
         match = pattern.search(whole)
         if match is not None:
-            number = bisect_right(starts, match.start())
+            at = bisect_right(starts, match.start()) - 1
+            number = _line_of(text, *blocks[at], match.start() - starts[at])
             yield f"{name}:{number}: {what} ({match[0][:60]})"
+
+
+def _squeezed(text: str) -> str:
+    return plain(text).translate(_BLANKS).lower()
+
+
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin + BLOCK) + 1 or len(text)
+        yield begin, end
+        begin = end
+
+
+def _line_of(text: str, begin: int, end: int, offset: int) -> int:
+    """The number of the line that has a squeezed block's character `offset`."""
+    number = text.count("\n", 0, begin) + 1
+    for line in text[begin:end].split("\n"):
+        offset -= len(_squeezed(line))
+        if offset < 0:
+            break
+        number += 1
+    return number

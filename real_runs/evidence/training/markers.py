@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from harness.words import quoted
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_RAY = re.compile(r"^\s*\([^()\n]{1,200}\)\s?")
+_RAY = re.compile(r"^[^\S\n]*\([^()\n]{1,200}\)[^\S\n]?", re.MULTILINE)
+_HINT = re.compile(r"REFIT_|GROUP_READY", re.IGNORECASE)
+_PART = re.compile(r"[^\r]+")  # a progress bar stands before a marker on the same line
 _LOOKS = re.compile(
     r"[\w.-]*REFIT_(?:START|SUCC|FAIL|GROUP|VALUE_?CHECK|EXPORT_SHAPE)[\w.-]*|[\w.-]*GROUP_READY[\w.-]*",
     re.IGNORECASE,
@@ -41,6 +43,8 @@ def _word(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z][\w.:/-]*", text) is not None
 
 
+MOST = 200_000
+"""Markers of one run, 600 bytes of memory each: a run of 90,000 refits has fewer."""
 Fields = Mapping[str, Callable[[str], bool]]
 FIELDS: Mapping[str, Fields] = {
     "REFIT_START": {"transfer": _word, "refit": _count},
@@ -76,17 +80,28 @@ class Doubt:
     line: str
 
 
-def plain(line: str) -> str:
-    """Without colours, and without the name of the Ray worker in front."""
-    return _RAY.sub("", _ANSI.sub("", line))
+def plain(text: str) -> str:
+    """Without colours, and without the name of the Ray worker in front of each line."""
+    return _RAY.sub("", _ANSI.sub("", text))
 
 
 def found(name: str, text: str) -> Iterator[Marker | Doubt]:
     """Everything in a log that is or looks like a marker, in order."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if "REFIT_" in line.upper() or "GROUP_READY" in line.upper():
-            for part in line.split("\r"):  # a progress bar stands before it on the same line
-                yield from _of_line(f"{name}:{number}", plain(part))
+    for number, line in _lines(text):
+        for part in _PART.finditer(line):
+            yield from _of_line(f"{name}:{number}", plain(part[0]))
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Those that may be of markers, numbered from 1; no list of all lines is made, of which there may be 10^8."""
+    number, counted, place = 1, 0, 0
+    while (match := _HINT.search(text, place)) is not None:
+        start = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", start)
+        place = len(text) if end < 0 else end
+        number += text.count("\n", counted, start)
+        counted = start
+        yield number, text[start:place]
 
 
 def _of_line(place: str, line: str) -> Iterator[Marker | Doubt]:

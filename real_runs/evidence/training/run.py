@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,8 +77,12 @@ class TrainingRun:
 
     @cached_property
     def seen(self) -> list[Marker | Doubt]:
-        """Every marker and all that looks like one, the driver's log first."""
-        return [one for name, text in self.logs.items() for one in markers.found(name, text)]
+        """Every marker and all that looks like one, the driver's log first. Unreadable where there are too many."""
+        every = (one for name, text in self.logs.items() for one in markers.found(name, text))
+        kept = list(islice(every, markers.MOST))
+        if next(every, None) is not None:
+            raise Unreadable(f"{LOG} and logs/: more than {markers.MOST} markers of refits")
+        return kept
 
     def marked(self, kind: str) -> list[Marker]:
         """The markers of one kind."""

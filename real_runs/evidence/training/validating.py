@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from real_runs.evidence.training import metrics
 from real_runs.evidence.training.checks import CHECKS
@@ -14,13 +16,25 @@ UNREADABLE = "EVID-20"
 """What cannot be read at all has no exit and no times either."""
 
 
+MOST_LINES = 100
+"""Of one rule; more are counted."""
+
+
 def refusals(run: TrainingRun) -> list[Refusal]:
-    """Everything that is wrong; empty for evidence that stands. A file that cannot be read is told once."""
+    """What is wrong; empty for evidence that stands. A file that cannot be read is told once, and of one rule the first
+    `MOST_LINES` reasons are told and the others counted."""
     try:
-        _ = run.told, run.logs, run.series, run.value_checks
+        _ = run.told, run.logs, run.series, run.value_checks, run.seen
     except Unreadable as error:
         return [Refusal(UNREADABLE, str(error))]
-    return [Refusal(check.rule, line) for check in CHECKS for line in check.find(run)]
+    return [Refusal(check.rule, line) for check in CHECKS for line in _first(check.find(run))]
+
+
+def _first(lines: Iterator[str]) -> Iterator[str]:
+    yield from islice(lines, MOST_LINES)
+    more = sum(1 for _ in lines)
+    if more:
+        yield f"and {more} more reasons"
 
 
 @dataclass(frozen=True)
