@@ -157,7 +157,7 @@ def look(url: str, bearer: str | None = None) -> About | Finding:
             model_type=str(model.body.get("model_type", "")),
             weight_version=str(model.body["weight_version"]),
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         return Finding(url, False, f"it does not say what it is: {type(error).__name__} {quoted(error, 60)}")
 
 

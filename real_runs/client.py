@@ -26,7 +26,7 @@ def decode(content_type: str, data: bytes) -> Any:
     if content_type.startswith("application/json"):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     return text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Annotated
 import typer
 
 from harness.errors import RefitcheckError, UsageError
+from harness.words import quoted
 
 LOOPBACK = ("127.0.0.1", "localhost")
+MOST_TP = 1024
 POLICIES = ("resume", "quarantine", "terminal")
 
 
@@ -92,13 +95,17 @@ def _given(text: str) -> tuple[str, int]:
     from fakes.engine.profiles import PROFILES
 
     version, _, tp = text.partition(":")
-    if version not in PROFILES or not (tp or "1").isdecimal() or int(tp or 1) < 1:
-        raise UsageError(f"--engine {text}: give VERSION:TP; versions are {', '.join(PROFILES)}")
-    return version, int(tp or 1)
+    count = int(tp or 1) if re.fullmatch(r"[0-9]{0,4}", tp) else 0
+    if version not in PROFILES or not 1 <= count <= MOST_TP:
+        told = f"give VERSION:TP, TP from 1 to {MOST_TP}; versions are {', '.join(PROFILES)}"
+        raise UsageError(f"--engine {quoted(text, 60)}: {told}")
+    return version, count
 
 
 def _asked(urls: list[str]) -> tuple[str, int]:
     from real_runs.sglang_url import API_KEY, looked_at
 
     found = looked_at(urls, os.environ.get(API_KEY) or None)
+    if not 1 <= found[0].tp <= MOST_TP:
+        raise UsageError(f"{urls[0]} says tp {quoted(found[0].tp, 20)}: give --engine VERSION:TP")
     return found[0].version, found[0].tp

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fakes.trace import Header
-from harness.errors import HarnessError
+from harness.errors import UsageError
 from real_runs.recording.keeper import Keeper, RecordedEngine, Recording
 from real_runs.recording.keeping import MOST_BODY, Keeping
 from real_runs.recording.marks import HELD_ON_PURPOSE, NOT_JUDGED
@@ -40,7 +40,10 @@ class Plan:
 
 
 class Doors:
-    """Doors of several keepers on one event loop, in a thread of their own. `urls` in their order."""
+    """Doors of several keepers on one event loop, in a thread of their own. `urls` in their order.
+
+    UsageError where one cannot listen.
+    """
 
     def __init__(self, keepers: Sequence[Keeper], host: str = "127.0.0.1", port: int = 0) -> None:
         self.urls: list[str] = []
@@ -48,12 +51,14 @@ class Doors:
         self._passing = [Passing(keeper) for keeper in keepers]
         self._sockets: list[socket.socket] = []
         for number, passing in enumerate(self._passing):
+            wanted = port + number if port else 0
             try:
-                server, listener = server_of(passing, host, port + number if port else 0)
-            except OSError:
+                server, listener = server_of(passing, host, wanted)
+            except (OSError, OverflowError) as error:
                 for bound in self._sockets:
                     bound.close()
-                raise
+                why = (error.strerror if isinstance(error, OSError) else None) or error
+                raise UsageError(f"door e{number} cannot listen on {host}:{wanted}: {why}") from None
             self._servers.append(server)
             self._sockets.append(listener)
             self.urls.append(f"http://{host}:{listener.getsockname()[1]}")
@@ -114,10 +119,10 @@ class Recorder:
         ]
         try:
             self._doors = Doors(engines, plan.host, plan.port)
-        except OSError as error:
+        except UsageError:
             self.trace.close()
             plan.out.unlink()
-            raise HarnessError(f"{plan.host}:{plan.port}: {error.strerror or error}") from None
+            raise
 
     @property
     def urls(self) -> list[str]:
