@@ -183,7 +183,7 @@ def test_it_is_refused(name):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n"])
 def test_a_fatal_line_is_found_whatever_block_it_is_in(monkeypatch, block, worker, end):
     monkeypatch.setattr(fatal, "BLOCK", block)
-    lines = ["nothing", "trace", "Traceback (most", "recent call", "last):", "more", ""]
+    lines = ["nothing to be seen here", "trace", "Traceback (most", "recent call", "last):", "more", ""]
     text = end.join(worker + line for line in lines)
 
     assert list(fatal.found("x.log", text)) == [
