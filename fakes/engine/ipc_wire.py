@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import reprlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,8 +52,18 @@ class _Table(standins.Table):
     def find(self, module: str, name: str) -> Any:
         known = getattr(builtins, name, None) if module == "builtins" else None
         if isinstance(known, type) and issubclass(known, BaseException):
-            return standins.Function(name, lambda *args: Stop(str(args[0]) if args else ""))
+            return standins.Function(name, lambda *args: Stop(_words(args[0]) if args else ""))
         return super().find(module, name)
+
+
+def _words(value: Any) -> str:
+    """The text of what an exception was made of: of anything but text and numbers the beginning, since a container that
+    is shared at every level would be as long as two to the power of its depth."""
+    return str(value) if isinstance(value, str | int | float | bytes | None) else _BRIEF.repr(value)
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 3
 
 
 class Reader:

@@ -99,4 +99,4 @@ class Worker:
 def _traceback(error: Raised) -> bytes:
     """The text that a worker answers with, without the frames."""
     last = f"{error.type}: {error.message}" if error.message else error.type
-    return f"Traceback (most recent call last):\n{last}\n".encode()
+    return f"Traceback (most recent call last):\n{last}\n".encode(errors="backslashreplace")  # a lone surrogate

@@ -81,3 +81,11 @@ def test_a_set_is_whole_by_its_own_names_or_by_those_of_the_device() -> None:
             assert whole.broken
         whole.sent(sent[-1:])
         assert not whole.broken
+
+
+def test_an_exception_made_of_a_container_that_is_shared_at_every_level() -> None:
+    """420 bytes whose text would be as long as two to the power of forty."""
+    levels = b"".join(b"](h%ch%ceq%c0" % (n, n, n + 1) for n in range(1, 40))
+    message = Reader(0, None).read(b"]q\x010" + levels + b"cbuiltins\nException\n(h" + bytes([40]) + b"tR.")
+    assert message.kind == "stop"
+    assert len(message.text) < 1000

@@ -85,6 +85,11 @@ def test_a_load_that_fails_is_told_and_it_goes_on(loads: Raised) -> None:
     assert (run.replies, run.worker.error) == ([None, b"", told(loads), told(loads), b""], None)
 
 
+def test_words_that_no_encoding_holds_are_told_all_the_same() -> None:
+    run = Run("0.4.2", BUFFER, WEIGHTS, loads=Raised("ValueError", "a\ud800b"))
+    assert run.replies[-1].endswith(b"ValueError: a\\ud800b\n")
+
+
 def test_what_cannot_be_read_is_not_loaded() -> None:
     run = Run("0.4.2", BUFFER, Message("weights", error=READ))
     assert (run.open, run.replies, run.loaded) == (True, [None, b"", told(READ)], 0)
