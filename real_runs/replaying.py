@@ -169,7 +169,7 @@ class NearTies:
 
     @staticmethod
     def _close(logits: np.ndarray, one: int, other: int) -> bool:
-        # bfloat16 has 8 bits of precision: one step at the size of the best logit, and one for the rounding of each.
+        # bfloat16 has 8 bits of precision: one step at the size of the best logit.
         step = 2.0 ** (np.floor(np.log2(max(abs(float(logits.max())), 1e-6))) - 7)
         best = float(logits.max())
-        return bool(best - float(logits[one]) <= 2 * step and best - float(logits[other]) <= 2 * step)
+        return bool(best - float(logits[one]) <= step and best - float(logits[other]) <= step)

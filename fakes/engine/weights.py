@@ -192,7 +192,7 @@ class RankWeights:
         found = self._wide.get(name)
         if found is None:
             quantised = self._kernels is not None and name in self._kernels.modules
-            stored = self._kernels.read(name) if quantised else self.params[name]  # type: ignore[union-attr]
+            stored = self._kernels.read(name) if quantised else self.params[name]  # type: ignore[union-attr]  # quantised: there are kernels
             value = stored.astype(np.float64)
             found = self._wide[name] = np.ascontiguousarray(value.T) if value.ndim == 2 else value
         return found

@@ -160,9 +160,9 @@ class _Keeping(Copying):
         free = self._free.get((node.name, first)) or self._free.get((node.name, node.lineno), ())
         return changed(made, body=[*made.body, *_keeping(free, node)]) if free else made
 
-    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
+    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815 - names of ast
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802 - a name of ast
         """The same in an expression."""
         made: Any = self.generic_visit(node)
         names: list[ast.expr] = [ast.Name(name, ast.Load()) for name in self._free.get((LAMBDA, node.lineno), ())]

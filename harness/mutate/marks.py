@@ -78,12 +78,12 @@ class _Marking(Copying):
                 made = changed(made, **{name: body})
         return made
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802 - a name of ast
         """Whether it was called, not whether it was made."""
         made: Any = self.generic_visit(node)
         return changed(made, body=self._expression(node.body, made.body))
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:  # noqa: N802
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:  # noqa: N802 - a name of ast
         """Whether it gave something, not whether it was made."""
         made: Any = self.generic_visit(node)
         return changed(made, elt=self._expression(node.elt, made.elt))

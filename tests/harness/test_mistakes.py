@@ -32,7 +32,7 @@ def toy(name):
         ("CloseSut", "close() raised OSError: still busy"),
     ],
 )
-def test_an_adapter_that_raises_outside_a_refit_is_a_harness_error_that_names_it(cli, tmp_path, name, told):  # noqa: F811
+def test_an_adapter_that_raises_outside_a_refit_is_a_harness_error_that_names_it(cli, tmp_path, name, told):  # noqa: F811 - the fixture
     code, out, _ = cli(*toy(name), "--report", str(tmp_path / "r.json"))
     assert code == 3
     cause = f"system under test 'tests.harness.toys:{name}': {told}"
@@ -42,7 +42,7 @@ def test_an_adapter_that_raises_outside_a_refit_is_a_harness_error_that_names_it
     assert found == {"TOY-1": "held", "TOY-2": "error"}
 
 
-def test_what_breaks_every_scenario_is_told_once_and_the_summary_names_the_rules(cli):  # noqa: F811
+def test_what_breaks_every_scenario_is_told_once_and_the_summary_names_the_rules(cli):  # noqa: F811 - the fixture
     code, out, _ = cli(*toy("SetupSut"), "--exploration", "full", "--rule", "TOY-2", "--rule", "EXPLORE")
     assert code == 3
     assert out.count("  error    ") == 1
@@ -51,14 +51,14 @@ def test_what_breaks_every_scenario_is_told_once_and_the_summary_names_the_rules
 
 
 @pytest.mark.parametrize("option", ["--report", "--junitxml", "--summary", "--histories"])
-def test_what_cannot_be_written_is_told_before_anything_runs(cli, tmp_path, option):  # noqa: F811
+def test_what_cannot_be_written_is_told_before_anything_runs(cli, tmp_path, option):  # noqa: F811 - the fixture
     path = tmp_path / ("x" * 300)
     code, out, err = cli(*RUN, option, str(path))
     assert (code, out) == (4, "")
     assert err == f"refitcheck: {path}: File name too long\n"
 
 
-def test_a_file_that_is_there_already_keeps_its_content_until_the_run_is_over(cli, tmp_path):  # noqa: F811
+def test_a_file_that_is_there_already_keeps_its_content_until_the_run_is_over(cli, tmp_path):  # noqa: F811 - the fixture
     path = tmp_path / "r.json"
     path.write_text("before")
     assert cli(*RUN, "--report", str(path), "--rule", "NOPE")[0] == 4
@@ -69,7 +69,7 @@ def test_a_file_that_is_there_already_keeps_its_content_until_the_run_is_over(cl
 
 @pytest.mark.skipif(not FULL.exists(), reason="a device that is always full is a thing of Linux")
 @pytest.mark.parametrize("option", ["--report", "--junitxml", "--summary", "GITHUB_STEP_SUMMARY"])
-def test_a_full_disk_costs_the_file_and_not_the_results(cli, tmp_path, monkeypatch, option):  # noqa: F811
+def test_a_full_disk_costs_the_file_and_not_the_results(cli, tmp_path, monkeypatch, option):  # noqa: F811 - the fixture
     options = () if option == "GITHUB_STEP_SUMMARY" else (option, str(FULL))
     if not options:
         monkeypatch.setenv(option, str(FULL))
@@ -150,7 +150,7 @@ def children(process, several):
 
 
 @pytest.mark.parametrize("option", ["--report", "--junitxml", "--summary", "--histories"])
-def test_a_path_without_a_name_is_not_the_working_folder(cli, tmp_path, monkeypatch, option):  # noqa: F811
+def test_a_path_without_a_name_is_not_the_working_folder(cli, tmp_path, monkeypatch, option):  # noqa: F811 - the fixture
     monkeypatch.chdir(tmp_path)
     for arguments in ((*RUN, option, ""), ("model", "")):
         code, out, err = cli(*arguments)
@@ -166,7 +166,7 @@ def test_a_path_without_a_name_is_not_the_working_folder(cli, tmp_path, monkeypa
         (OSError(errno.EROFS, "Read-only file system", "mx/matrix.json"), "mx/matrix.json: Read-only file system"),
     ],
 )
-def test_a_command_that_finds_no_room_is_one_line(cli, monkeypatch, error, told):  # noqa: F811
+def test_a_command_that_finds_no_room_is_one_line(cli, monkeypatch, error, told):  # noqa: F811 - the fixture
     def full():
         raise error
 

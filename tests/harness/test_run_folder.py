@@ -94,7 +94,7 @@ def test_no_room_is_told_with_what_to_do(tmpdir, monkeypatch):
         RunFolder(PREFIX)
 
 
-def test_a_run_sweeps_what_killed_runs_left_of_their_scenarios(tmp_path, cli):  # noqa: F811
+def test_a_run_sweeps_what_killed_runs_left_of_their_scenarios(tmp_path, cli):  # noqa: F811 - the fixture
     for name in LEFT:
         for kind in ("old", "new"):
             (tmp_path / f"{name}{kind}").mkdir()

@@ -65,7 +65,7 @@ def test_a_value_that_cannot_work_is_told_as_the_adapter_says_it(options, error,
     assert told in str(caught.value)
 
 
-def test_nothing_runs_that_was_given_an_option_that_nobody_knows(cli):  # noqa: F811
+def test_nothing_runs_that_was_given_an_option_that_nobody_knows(cli):  # noqa: F811 - the fixture
     code, out, err = cli("run", "--lane", "toy", "--sut", CHOOSY, "--sut-option", "color=red")
     assert (code, out) == (4, "")
     assert err == f"refitcheck: --sut-option color: {CHOOSY} has no such option; it has colour, size\n"

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from real_runs.comparing import Answer, Exchange, differences
+from real_runs.replaying import NearTies
 
 META = {
     "id": "0" * 32,
@@ -170,6 +172,14 @@ def test_only_the_ending():
 
     assert found(real, fake) == []
     assert found(real, replace(fake, status=400)) == ["status"]
+
+
+@pytest.mark.parametrize(("best", "step"), [(5.0, 2**-5), (9.0, 2**-4), (-0.75, 2**-8)])
+def test_a_near_tie_is_one_step_of_bfloat16_at_the_best_logit(best, step):
+    logits = np.array([best, best - step, best - 1.01 * step, best - 1.0])
+    assert NearTies._close(logits, 0, 1)
+    assert not NearTies._close(logits, 0, 2)
+    assert not NearTies._close(logits, 2, 1)
 
 
 def test_tokens_may_part_only_at_a_near_tie():

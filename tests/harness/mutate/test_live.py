@@ -93,7 +93,7 @@ def test_steps_are_counted_in_what_was_made_at_import(made):
 
 def test_two_lambdas_in_a_line_cannot_be_told_apart_so_those_made_before_stay(made):
     module, program = made
-    use = lambda: (module.PLUS(5), module.both(1)[0](5))  # noqa: E731
+    use = lambda: (module.PLUS(5), module.both(1)[0](5))  # noqa: E731 - a lambda is what is meant
     assert under(program, "arithmetic", "x - n", use) == (6, 6)
     assert under(program, "arithmetic", "x - n", lambda: (module.MINUS(5), module.both(1)[1](5))) == (4, 6)
 

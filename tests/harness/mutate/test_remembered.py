@@ -42,7 +42,7 @@ def computed(monkeypatch, remembered):
     """How many forward steps were computed: all of them go through the head."""
     count = []
     real = engine_model.Model.forward.__wrapped__
-    counting = lambda *a, **k: count.append(1) or real(*a, **k)  # noqa: E731
+    counting = lambda *a, **k: count.append(1) or real(*a, **k)  # noqa: E731 - a lambda is what is meant
     monkeypatch.setattr(remembered, "_real", counting)
     return count
 

@@ -38,7 +38,7 @@ class Stub:
                 self.rfile.readline()
                 return b"".join(parts)
 
-            do_GET = do_POST = do_PUT = do_HEAD = handle_one  # noqa: N815
+            do_GET = do_POST = do_PUT = do_HEAD = handle_one  # noqa: N815 - names of http.server
 
             def log_message(self, *args):
                 pass

@@ -51,14 +51,14 @@ def over_gloo(module: Any, name: str = "init_process_group") -> None:
 
 def joins_over_gloo(kind: type) -> None:
     """The engines behind this actor class are asked to join over gloo, too."""
-    made = kind.init_weights_update_group  # type: ignore[attr-defined]
+    made = kind.init_weights_update_group  # type: ignore[attr-defined]  # a class of the framework's
     names = list(inspect.signature(made).parameters)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(names[1:], args, strict=False)), **kwargs, "backend": "gloo"}
         return made(self, **given)
 
-    kind.init_weights_update_group = init  # type: ignore[attr-defined]
+    kind.init_weights_update_group = init  # type: ignore[attr-defined]  # a class of the framework's
 
 
 class Lock:

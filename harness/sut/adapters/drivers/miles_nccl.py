@@ -14,8 +14,8 @@ _HOME = "miles.backends.megatron_utils.update_weight.update_weight_from_distribu
 update: Any = importlib.import_module(f"{_HOME}.broadcast")
 mixin: Any = importlib.import_module(f"{_HOME}.mixin")
 
-from miles.backends.sglang_utils import sglang_engine  # noqa: E402
-from miles.utils import distributed_utils  # noqa: E402
+from miles.backends.sglang_utils import sglang_engine  # noqa: E402 - after its stand-ins
+from miles.utils import distributed_utils  # noqa: E402 - after its stand-ins
 
 
 class Rank(slime_like_nccl.Rank):

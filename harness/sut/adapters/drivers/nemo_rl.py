@@ -61,7 +61,7 @@ class Policy:
     def connect_sglang_rollout_engines(self, *, engine_gpu_counts: Any, engine_gpu_offsets: Any = None) -> None:
         """In every worker."""
         given = {"engine_gpu_counts": engine_gpu_counts, "engine_gpu_offsets": engine_gpu_offsets}
-        base.RAY.get(base.call_all(self._workers, "connect", **given))  # type: ignore[attr-defined]
+        base.RAY.get(base.call_all(self._workers, "connect", **given))  # type: ignore[attr-defined]  # what Ray's stand-in has
 
     def update_weights_to_sglang_colocated(self, *, buffer_size_bytes: int, **_: Any) -> list[Any]:
         """In every worker: references."""

@@ -17,13 +17,13 @@ from harness.sut.adapters.drivers import common, peers
 RAY = common.ray()
 if "pybase64" not in sys.modules:
     try:
-        import pybase64  # noqa: F401
+        import pybase64  # noqa: F401 - whether it is there
     except ImportError:
         sys.modules["pybase64"] = ModuleType("pybase64")
         sys.modules["pybase64"].__dict__.update(b64encode=base64.b64encode, b64decode=base64.b64decode)
 
-import nemo_rl.models.policy  # noqa: E402
-from nemo_rl.models.generation.sglang import sglang_generation, sglang_worker  # noqa: E402
+import nemo_rl.models.policy  # noqa: E402 - after its stand-ins
+from nemo_rl.models.generation.sglang import sglang_generation, sglang_worker  # noqa: E402 - after its stand-ins
 
 BUCKET_BYTES = 128 * 1024
 INTERFACE = "ColocatablePolicyInterface"
@@ -166,10 +166,10 @@ def attached() -> type:
     module: Any = sglang_worker
     module._apply_sglang_compat_patches = lambda: None  # they edit the files of an installed SGLang
     kind: type = module.SGLangGenerationWorker.local
-    kind._launch_server_process = attach  # type: ignore[attr-defined]
+    kind._launch_server_process = attach  # type: ignore[attr-defined]  # a class of the framework's
     if not getattr(kind, "over_gloo", False) and hasattr(kind, "init_weights_update_group"):
         common.joins_over_gloo(kind)
-        kind.over_gloo = True  # type: ignore[attr-defined]
+        kind.over_gloo = True  # type: ignore[attr-defined]  # a class of the framework's
     return kind
 
 

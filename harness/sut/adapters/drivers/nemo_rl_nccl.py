@@ -72,7 +72,7 @@ class Policy:
 
     def connect_sglang_rollout_engines_distributed(self, *, engine_gpu_counts: Any, **_: Any) -> None:
         """In every worker."""
-        base.RAY.get(base.call_all(self._workers, "connect", engine_gpu_counts=engine_gpu_counts))  # type: ignore[attr-defined]
+        base.RAY.get(base.call_all(self._workers, "connect", engine_gpu_counts=engine_gpu_counts))  # type: ignore[attr-defined]  # what Ray's stand-in has
 
     def update_weights_to_sglang_distributed(self, *, buffer_size_bytes: int, **_: Any) -> list[Any]:
         """In every worker: references."""

@@ -20,14 +20,14 @@ _MAX = 1 << 16
 def install(folder: str) -> None:
     """`import nixl._api` gives this one from now on; a real one stays."""
     try:
-        import nixl._api  # noqa: F401
+        import nixl._api  # noqa: F401 - whether it is there
     except ImportError:
         package, module = ModuleType("nixl"), ModuleType("nixl._api")
         package.__path__ = []
         package.__spec__ = ModuleSpec("nixl", None, is_package=True)
-        package._api = module  # type: ignore[attr-defined]
-        module.nixl_agent = lambda name, config=None: Agent(name, folder)  # type: ignore[attr-defined]
-        module.nixl_agent_config = lambda **given: SimpleNamespace(**given)  # type: ignore[attr-defined]
+        package._api = module  # type: ignore[attr-defined]  # a module made here
+        module.nixl_agent = lambda name, config=None: Agent(name, folder)  # type: ignore[attr-defined]  # a module made here
+        module.nixl_agent_config = lambda **given: SimpleNamespace(**given)  # type: ignore[attr-defined]  # a module made here
         sys.modules.update({"nixl": package, "nixl._api": module})
 
 

@@ -9,9 +9,9 @@ from harness.sut.adapters.drivers import slime_like, slime_like_nccl
 
 slime_like.prepare()
 
-from slime.backends.megatron_utils.update_weight import update_weight_from_distributed as update  # noqa: E402
-from slime.backends.sglang_utils import sglang_engine  # noqa: E402
-from slime.utils import distributed_utils  # noqa: E402
+from slime.backends.megatron_utils.update_weight import update_weight_from_distributed as update  # noqa: E402 - after its stand-ins
+from slime.backends.sglang_utils import sglang_engine  # noqa: E402 - after its stand-ins
+from slime.utils import distributed_utils  # noqa: E402 - after its stand-ins
 
 
 class Rank(slime_like_nccl.Rank):

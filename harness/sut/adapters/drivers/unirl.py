@@ -14,8 +14,8 @@ from harness.sut.adapters.drivers import common
 
 RAY = common.ray()
 
-from unirl.distributed.weight_sync.full import tensor  # noqa: E402
-from unirl.rollout.engine.sglang_llm import engine as rollout  # noqa: E402
+from unirl.distributed.weight_sync.full import tensor  # noqa: E402 - after its stand-ins
+from unirl.rollout.engine.sglang_llm import engine as rollout  # noqa: E402 - after its stand-ins
 
 BUCKET_BYTES = 128 * 1024
 
