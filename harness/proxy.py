@@ -86,17 +86,7 @@ class Proxy:
             await self._serve(keeper, scope, receive, send)
 
         # uvicorn's loggers belong to the whole process: they are left as they are.
-        config = uvicorn.Config(
-            application,
-            http=door_protocol(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-        )
+        config = door_config(application)
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
@@ -149,7 +139,24 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
 
-def door_protocol() -> Any:
+def door_config(application: Any) -> uvicorn.Config:
+    """A bare HTTP/1.1 server of an ASGI application that may cut its connection: it logs nothing and adds no header."""
+    import uvicorn
+
+    return uvicorn.Config(
+        application,
+        http=_door_protocol(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+    )
+
+
+def _door_protocol() -> Any:
     """The protocol of a server whose applications may cut their connection."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Literal
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.protocol import EngineConfig
 from fakes.engine.routes import Route
 

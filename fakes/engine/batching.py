@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fakes.engine.cache import PrefixCache
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.fatal_requests import check_prefill, check_token
 from fakes.engine.memo import SHARED
 from fakes.engine.model import Model, TokenKV, log_softmax
-from fakes.engine.profiles import EngineProfile
 from fakes.engine.request import LogprobRow, Req, choose, row
 
 NEW_TOKEN_RATIO = 0.7

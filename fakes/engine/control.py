@@ -14,10 +14,11 @@ import msgspec
 from fakes.engine import health, info, load
 from fakes.engine import messages as m
 from fakes.engine.auth import Decision
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.generate_batch import GenerateRequest
 from fakes.engine.generation import Aborted, Generator, RequestAborted, State
 from fakes.engine.loop import Task
-from fakes.engine.profiles import ORDER, EngineProfile
+from fakes.engine.profiles import ORDER
 from fakes.engine.protocol import Raised
 from fakes.engine.server_info import server_info
 from fakes.engine.tokenizer_manager import TokenizerManager

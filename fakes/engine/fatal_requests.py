@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fakes.engine import messages as m
 from fakes.engine.crash import crash
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.request import Req
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from fakes.engine import messages as m
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 
 SAMPLING_FIELDS = (
     "max_new_tokens", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",

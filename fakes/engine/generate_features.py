@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fakes.engine import messages as m
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 
 
 def refuse_at_once(p: EngineProfile, body: Mapping[str, Any]) -> None:

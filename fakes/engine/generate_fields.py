@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from fakes.engine.profiles import ORDER, EngineProfile
+from fakes.engine.engine_profile import EngineProfile
+from fakes.engine.profiles import ORDER
 from fakes.engine.requests import REQUIRED
 
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fakes.engine import messages as m
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.generate_batch import Item
 from fakes.engine.generate_contract import SAMPLING_FIELDS
 from fakes.engine.penalties import Penalties
-from fakes.engine.profiles import ORDER, EngineProfile
+from fakes.engine.profiles import ORDER
 from fakes.engine.request import Sampling
 
 GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")

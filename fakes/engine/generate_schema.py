@@ -9,8 +9,9 @@ import ast
 import functools
 from typing import Any, Literal, Union
 
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.generate_fields import typed_structs
-from fakes.engine.profiles import PROFILES, EngineProfile
+from fakes.engine.profiles import PROFILES
 from fakes.engine.routes import Route
 from fakes.engine.validation import Invalid
 

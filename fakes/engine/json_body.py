@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.routes import Route
 from fakes.engine.validation import Invalid
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 
 Kind = Literal[
     "str",

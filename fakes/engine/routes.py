@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 
 Auth = Literal["normal", "admin"]
 

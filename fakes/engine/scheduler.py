@@ -18,12 +18,12 @@ from fakes.engine import messages as m
 from fakes.engine.batching import Batch, Forward
 from fakes.engine.cache import PrefixCache
 from fakes.engine.crash import Crash, crash
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.flushing import DeferredFlush
 from fakes.engine.load import Load
 from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
 from fakes.engine.model import Model
-from fakes.engine.profiles import EngineProfile
 from fakes.engine.protocol import AnyOf, Block, Done, Effect, EngineConfig, Observed
 from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state

@@ -9,7 +9,7 @@ from fakes.engine.profiles import ORDER
 from fakes.engine.server_args import ARGUMENTS
 
 if TYPE_CHECKING:
-    from fakes.engine.profiles import EngineProfile
+    from fakes.engine.engine_profile import EngineProfile
     from fakes.engine.protocol import EngineConfig
     from fakes.engine.tokenizer_manager import TokenizerManager
 

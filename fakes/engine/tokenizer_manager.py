@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fakes.engine import checker
 from fakes.engine import messages as m
 from fakes.engine.crash import TokenizerCrash
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.loop import Condition, Event, Future, Lock, Loop, RWLock
-from fakes.engine.profiles import EngineProfile
 from fakes.engine.protocol import EngineConfig, Observed
 
 if TYPE_CHECKING:

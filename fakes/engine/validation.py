@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.requests import LITERALS, REQUIRED, Field, Kind, Struct
 from fakes.engine.routes import Route
 

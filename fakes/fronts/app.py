@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakes.engine.auth import Decision
 from fakes.engine.control import unauthorised
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.routes import Route
 from fakes.fronts import openapi
 from fakes.fronts.log import tell

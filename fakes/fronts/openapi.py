@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.generate_fields import ENUMS, PLAIN_STRUCTS, Typed, typed_structs
-from fakes.engine.profiles import EngineProfile
 from fakes.engine.requests import LITERALS, REQUIRED, Kind, structs
 from fakes.engine.routes import Route, routes
 

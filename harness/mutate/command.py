@@ -14,9 +14,10 @@ from harness.errors import UsageError
 from harness.mutate import catalogue, config, equivalent, explain, fresh, guard, hosts, operators, replay, since, table
 from harness.mutate.edits import Edits
 from harness.mutate.mutant import Mutant
+from harness.mutate.plan import Outcome, Plan
 from harness.mutate.program import Program
 from harness.mutate.screen import Bar, Log
-from harness.mutate.session import Outcome, Plan, Session
+from harness.mutate.session import Session
 from harness.mutate.source import submodules
 from harness.settings import named
 from harness.sut.protocol import Policy

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 
 from harness.mutate.mutant import DETECTED, Mutant
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 from harness.suites import load_point
 
 RULE = "RECORDED"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.mutate.mutant import DETECTED, Result
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 
 ORDER = ("killed", "misattributed", "crash", "timeout", "survived", "not covered", "equivalent", "elsewhere", "error")
 UNCOUNTED = frozenset({"equivalent", "elsewhere", "error"})

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.link import Oracle
 from real_runs.fuzz.search import first_difference

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from real_runs import sequence as s
 
 LONG = 480

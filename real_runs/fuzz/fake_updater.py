@@ -9,8 +9,9 @@ import numpy as np
 
 from fakes.engine.allowlist import ALLOW_LISTS
 from fakes.engine.crash import Crash
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.payload import PayloadError, open_payload
-from fakes.engine.profiles import EngineProfile, profile
+from fakes.engine.profiles import profile
 from fakes.engine.protocol import (
     Barrier,
     Done,

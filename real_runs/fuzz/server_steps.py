@@ -12,7 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fakes.engine.profiles import ORDER, EngineProfile
+from fakes.engine.engine_profile import EngineProfile
+from fakes.engine.profiles import ORDER
 from real_runs import sequence as s
 from real_runs.fuzz.cells import Cell
 from real_runs.fuzz.draft import ABORT, Draft

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fakes.engine import messages as m
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 from real_runs.fuzz.payloads import EVERY, NORM, PLAIN
 
 Step = dict[str, Any]

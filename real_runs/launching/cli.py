@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.errors import RefitcheckError
+from real_runs.evidence.cli import one_line
 
 STARTERS = {"local": ["bash"], "ray": ["bash"], "slurm": ["sbatch"]}
 
@@ -28,7 +26,7 @@ def launch(
     from real_runs.launching.launchers import Launch
     from real_runs.launching.recipes import book, parsed
 
-    with _one_line():
+    with one_line():
         if not recipe:
             for name, found in book().recipe.items():
                 size = f"{found.nodes} x {found.gpus_per_node} GPUs"
@@ -46,15 +44,3 @@ def launch(
         if write is None:
             done = subprocess.run([*STARTERS[on], str(path)], check=False)
             raise typer.Exit(done.returncode)
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        typer.echo(f"refitcheck: {error.filename or ''}: {error.strerror or error}", err=True)
-        raise typer.Exit(4) from None
-    except RefitcheckError as error:
-        typer.echo(f"refitcheck: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from harness.exchange import new_client, passed_on
-from harness.proxy import door_protocol
+from harness.proxy import door_config
 from real_runs.recording.keeper import Keeper, Visit
 
 if TYPE_CHECKING:
@@ -197,15 +197,4 @@ def server_of(application: Passing, host: str, port: int) -> tuple[uvicorn.Serve
     except OSError:
         listener.close()
         raise
-    config = uvicorn.Config(
-        application,  # type: ignore[arg-type]  # an ASGI application, by other names
-        http=door_protocol(),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-    )
-    return uvicorn.Server(config), listener
+    return uvicorn.Server(door_config(application)), listener

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, ABCMeta
 from typing import Any
 
-from fakes.engine.profiles import EngineProfile
+from fakes.engine.engine_profile import EngineProfile
 
 _ABSTRACT = (
     "generate",

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.generate_fields import typed_structs
-from fakes.engine.profiles import EngineProfile
 from fakes.engine.requests import REQUIRED, structs
 
 WHERE = "sglang.srt.managers.io_struct"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.mutate.plan import Outcome
 from harness.mutate.report import pages, stryker
-from harness.mutate.session import Outcome
 from harness.whole_files import write_whole
 
 JSON, PAGE, MATRIX = "mutation.json", "mutation.html", "matrix.html"

@@ -12,8 +12,8 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.mutate import table
 from harness.mutate.mutant import Result
+from harness.mutate.plan import Outcome
 from harness.mutate.report.stryker import reason
-from harness.mutate.session import Outcome
 
 COMPONENT = "mutation-test-elements.js"
 PINNED = "mutation-test-elements.pinned.txt"

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.mutate.checks import Check
 from harness.mutate.mutant import Place, Result
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 
 SCHEMA = "2.0"
 STATUS = {

@@ -9,7 +9,7 @@ from harness.mutate.baseline import Baseline
 from harness.mutate.controls import Control
 from harness.mutate.equivalent import load
 from harness.mutate.jobs import Report
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 from harness.mutate.source import TargetError
 from tests.harness.mutate.samples import sites_of
 

@@ -9,7 +9,7 @@ from harness.mutate import catalogue, replay
 from harness.mutate.baseline import Baseline
 from harness.mutate.edits import Drop, Edits
 from harness.mutate.mutant import Mutant, Result
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 from tests.harness.mutate.conftest import mutate
 
 RECORDINGS = Path(__file__).parents[2] / "recorded" / "histories"

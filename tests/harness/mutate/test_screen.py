@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from harness.mutate.plan import Plan
 from harness.mutate.screen import Log
-from harness.mutate.session import Plan, Session
+from harness.mutate.session import Session
 from tests.harness.mutate.test_session import made  # noqa: F401 - `made` is a fixture
 
 

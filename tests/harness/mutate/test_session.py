@@ -14,8 +14,9 @@ from harness.mutate.edits import Drop, Edits, Replace
 from harness.mutate.equivalent import Equivalents
 from harness.mutate.jobs import Report
 from harness.mutate.mutant import Mutant
+from harness.mutate.plan import Plan
 from harness.mutate.screen import Quiet
-from harness.mutate.session import Plan, Session
+from harness.mutate.session import Session
 from harness.mutate.source import TargetError
 from tests.harness.mutate.samples import Host, Says, live
 

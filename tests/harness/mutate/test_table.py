@@ -5,7 +5,7 @@ import pytest
 from harness.mutate import table
 from harness.mutate.baseline import Baseline
 from harness.mutate.mutant import Result
-from harness.mutate.session import Outcome
+from harness.mutate.plan import Outcome
 
 
 def outcome(*verdicts, **more):

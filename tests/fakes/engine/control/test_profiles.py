@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.messages import catalogue
-from fakes.engine.profiles import ORDER, PROFILES, EngineProfile, UnknownVersion, profile
+from fakes.engine.profiles import ORDER, PROFILES, UnknownVersion, profile
 from fakes.engine.requests import structs
 from fakes.engine.routes import routes
 from tests.fakes.engine.control.driver import Driver
