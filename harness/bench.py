@@ -315,12 +315,6 @@ class Bench(EngineBench):
         """End the scenario: the lane or the adapter lacks `what`."""
         raise Unsupported(what)
 
-    def require(self, *needs: str) -> None:
-        """End the scenario as unsupported unless the lane provides all of `needs`."""
-        missing = [need for need in needs if need not in self.lane.provides]
-        if missing:
-            raise Unsupported(f"lane {self.lane.name} does not provide {', '.join(missing)}")
-
 
 def _bounded(value: Any) -> Any:
     return cut(value) if isinstance(value, str) else value

@@ -182,10 +182,6 @@ class EngineBench:
         """Record something that the scenario knows: a fact of source harness."""
         self._fact("harness", name, engine, data)
 
-    def probed(self, name: str, engine: EngineHandle | str = "", **data: Any) -> None:
-        """Record something that the scenario found out by asking the engine: a fact of source probe."""
-        self._fact("probe", name, engine, data)
-
     def barrier(self, label: str) -> None:
         """A point at which nothing of the system under test is under way; probes belong behind one."""
         self.note("barrier", label=label)

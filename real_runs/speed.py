@@ -26,7 +26,6 @@ from real_runs.env import SglangEnv
 from real_runs.server import Server, ServerSpec
 
 WARM, TIMED = 2, 5
-GIB = 2**30
 Named = Sequence[tuple[str, Any]]
 """(HF name, bfloat16 tensor on GPU 0) in the order in which they are sent."""
 

@@ -19,7 +19,6 @@ from fakes.engine.weights import RankWeights
 from fakes.tiny import TORCH_NAMES
 
 NO_CUDA = "Torch not compiled with CUDA enabled"
-DEFAULT_ACTION = "checksum"
 MismatchText = Literal["short", "long"]
 
 

@@ -88,11 +88,6 @@ class DeviceMemory:
         block.lose()
         self._free.append(block)
 
-    @property
-    def in_use(self) -> int:
-        """Blocks handed out so far and not in the free list."""
-        return self._next - len(self._free)
-
 
 def poison(data: np.ndarray) -> None:
     """Overwrite bytes with a value that no weights hold."""

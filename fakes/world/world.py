@@ -23,8 +23,6 @@ from fakes.world.fleet import Ticket, WorldEngine
 from fakes.world.meet import Barrier, Group, Lock
 
 if TYPE_CHECKING:
-    import asyncio
-
     import numpy as np
 
     from fakes.fronts.io import Performer, Resolver
@@ -194,12 +192,6 @@ class World(Baton):
             return ticket.outcome
         return Outcome(ending="timeout", error=f"not done after {timeout_s:g} s", elapsed_s=self.now - ticket.submitted)
 
-    def wait_any(self, tickets: list[Ticket], timeout_s: float | None = None) -> list[Ticket]:
-        """Wait until at least one has ended; the ones that have, in the given order."""
-        until = None if timeout_s is None else self.now + timeout_s
-        self.block(lambda: any(t.done for t in tickets), until, "any of " + ", ".join(t.what for t in tickets))
-        return [ticket for ticket in tickets if ticket.done]
-
     # Asyncio. Imported late: most worlds have no use for it.
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -207,12 +199,6 @@ class World(Baton):
         from fakes.world.event_loop import run
 
         return run(self, coroutine)
-
-    def event_loop(self) -> asyncio.AbstractEventLoop:
-        """A new event loop in virtual time; its owner closes it."""
-        from fakes.world.event_loop import WorldEventLoop
-
-        return WorldEventLoop(self)
 
     async def result(self, ticket: Ticket) -> Outcome:
         """Await the end of a call, on this world's event loop or any other. A cancelled waiter closes its call."""

@@ -27,16 +27,6 @@ class Check(Protocol):
         ...
 
 
-class Checks(Protocol):
-    """Where checks come from. `close` is called in a child before it ends, so that nothing is left running."""
-
-    checks: list[Check]
-
-    def close(self) -> None:
-        """Stop what is still running."""
-        ...
-
-
 def one_line(error: BaseException, limit: int = 300) -> str:
     """An exception as one line of text: its type and the first line that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -14,14 +14,6 @@ from fakes.outcome import Outcome
 Policy = Literal["resume", "quarantine", "terminal"]
 
 
-class EndpointError(Exception):
-    """A call that got no reply. `ending` is dropped, refused or timeout."""
-
-    def __init__(self, outcome: Outcome, message: str) -> None:
-        super().__init__(message)
-        self.outcome = outcome
-
-
 class Endpoint(Protocol):
     """A gated way to one engine.
 
