@@ -153,7 +153,7 @@ def test_failures_are_what_is_violated_and_errors_what_is_inconclusive(pytester,
         assert (found.failures, found.errors, found.skipped) == expected, out
         assert code == (expected != (0, 0, 1))
         assert not [name for name in ("runner", "nodes", "python", "fixtures") if f"_pytest/{name}.py" in out]
-        assert out.count("? TOY-2") == (expected == (0, 1, 0))
+        assert len(re.findall("^[?] TOY-2", out, re.M)) == (expected == (0, 1, 0))
 
 
 HANGS = ("--sut", "tests.harness.test_watchdog:Sleeps", *OFF)
