@@ -201,9 +201,7 @@ def record_file(
     there = recorded(path, model)  # read in any case: a broken file must not be found when all is recorded
     known = there if missing else {}
     sequences = [
-        entry
-        for entry in select(version, tp, kind)
-        if wanted(entry) and known.get(entry.name) != msgspec.to_builtins(entry)
+        entry for entry in select(version, tp, kind) if wanted(entry) and known.get(entry.name) != as_recorded(entry)
     ]
     if not sequences:
         raise ValueError("no sequence is wanted of this server")
@@ -230,6 +228,11 @@ def _one_of(what: str, text: str, known: tuple[Any, ...]) -> Any:
     if text not in known:
         raise ValueError(f"unknown {what} {text!r}; one of {', '.join(known)}")
     return text
+
+
+def as_recorded(sequence: Sequence) -> Any:
+    """A sequence as a file gives it back: a tuple of its recipes comes back as a list."""
+    return msgspec.json.decode(msgspec.json.encode(sequence))
 
 
 def recorded(path: Path, model: TinyModel) -> dict[str, Any]:

@@ -146,9 +146,10 @@ def test_what_a_file_has_already_need_not_be_recorded_again(tmp_path, monkeypatc
     writer.write(header("0.5.23", MODEL, "plain"))
     gate = FaultGate(writer, lambda: 0.0)
     perform(have["validation/continue"], ScriptedServerPort(), gate)
+    perform(have["shape/short-columns"], ScriptedServerPort(), gate)  # its recipe has a tuple, a file has none
     perform(msgspec.structs.replace(have["flush/idle"], about="in another form"), ScriptedServerPort(), gate)
     write_records(tmp_path / "0.5.23-tp1-llama-float32-plain.jsonl.xz", writer.records)
-    names = {"validation/continue", "flush/idle", "session/whole"}
+    names = {"validation/continue", "shape/short-columns", "flush/idle", "session/whole"}
 
     module.record_file(tmp_path, wanted=lambda entry: entry.name in names, **options)
 
