@@ -76,6 +76,13 @@ class Rule:
 
     `asks` are words of `Caps.optional` without which a client need not bring the precondition about: where it never
     occurred and the adapter does not declare one of them, the rule is unsupported.
+
+    `mend` says on one line what to do where the rule is broken: what a trainer should do, or where an engine's
+    developer should look.
+
+    `speaks_of` are what a client must do for the precondition to occur at all, each an operation ("flush_cache") or a
+    field of one ("update_weights_from_tensor:weight_version"): of a client that did none of them in any refit reports
+    say so.
     """
 
     id: str
@@ -90,6 +97,8 @@ class Rule:
     follows: tuple[str, ...] = ()
     echoes: tuple[str, ...] = ()
     asks: frozenset[str] = frozenset()
+    mend: str = ""
+    speaks_of: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

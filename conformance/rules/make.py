@@ -9,7 +9,14 @@ from harness.rules import Level, Rule
 
 
 def engine(
-    id: str, text: str, judge: Judge, cites: Iterable[str], *, versions: str = "", level: Level = "MUST"
+    id: str,
+    text: str,
+    judge: Judge,
+    cites: Iterable[str],
+    *,
+    versions: str = "",
+    level: Level = "MUST",
+    mend: str = "",
 ) -> Rule:
     """A rule about the engine; its judge reads calls and canaries."""
     return Rule(
@@ -21,6 +28,7 @@ def engine(
         citations=tuple(cites),
         judge=judge,
         needs=frozenset({"call"}),
+        mend=mend,
     )
 
 
@@ -37,6 +45,8 @@ def refit(
     follows: Iterable[str] = (),
     echoes: Iterable[str] = (),
     asks: Iterable[str] = (),
+    mend: str = "",
+    speaks_of: Iterable[str] = (),
 ) -> Rule:
     """A rule about the client; its judge reads calls, traffic, canaries and, where `needs` says so, trainer records."""
     return Rule(
@@ -52,4 +62,6 @@ def refit(
         follows=tuple(follows),
         echoes=tuple(echoes),
         asks=frozenset(asks),
+        mend=mend,
+        speaks_of=tuple(speaks_of),
     )
