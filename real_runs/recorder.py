@@ -101,12 +101,14 @@ class Recorder:
     def record(self, sequences: Iterable[Sequence], after: Callable[[list[AnyRecord]], None]) -> None:
         """Perform them all; the server is ended whatever happens.
 
-        `after` gets the history so far, its header first, whenever a server has to be ended, and last.
+        `after` gets the history so far, its header first, whenever a server has to be ended, and last; also when
+        it is interrupted, without the sequence that was under way.
         """
         writer = TraceWriter()
         writer.write(header(self.env.version, self.model, self.flavour))
         began = time.monotonic()
         gate = FaultGate(writer, lambda: round(time.monotonic() - began, 4))
+        whole = saved = len(writer.records)
         try:
             for sequence in sequences:
                 self._clean()
@@ -116,12 +118,15 @@ class Recorder:
                 if sequence.fatal or not self.server.alive:
                     self._note_death(gate)
                 port.payloads.release()
+                whole = len(writer.records)
                 if sequence.taints or sequence.fatal:
                     self.server.stop()
                     after(writer.records)
-            after(writer.records)
+                    saved = whole
         finally:
             self.server.stop()
+            if whole > saved:
+                after(writer.records[:whole])
 
     def _note_death(self, gate: FaultGate) -> None:
         dead = self.server.wait_dead(15)

@@ -1,6 +1,7 @@
 """The recorder, against a scripted server: what is written, merged and scrubbed."""
 
 import msgspec
+import pytest
 
 from fakes.outcome import Outcome
 from fakes.trace import Complete, Fact, Header, Invoke, TraceWriter
@@ -49,12 +50,12 @@ class ScriptedServer:
         return Outcome(ending="reply", status=200, body={"success": True, "model_path": str(self.spec.model)})
 
 
-def recorded(monkeypatch, tmp_path, sequences):
+def recorded(monkeypatch, tmp_path, sequences, saved=None):
+    saved = [] if saved is None else saved
     monkeypatch.setenv("REFITCHECK_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "Server", ScriptedServer)
     monkeypatch.setattr(module, "SETTLE_S", 0.0)
     made = Recorder(SglangEnv("0.5.23", tmp_path, tmp_path), MODEL, "plain", tmp_path, lambda line: None)
-    saved = []
     made.record(sequences, lambda so_far: saved.append(list(so_far)))
     return made, saved
 
@@ -83,7 +84,7 @@ def test_a_death_is_recorded_and_the_next_sequence_gets_a_new_server(monkeypatch
     made, saved = recorded(monkeypatch, tmp_path, sequences)
 
     assert made.server.starts == 2
-    assert len(saved) == 3  # after each death, and at the end
+    assert len(saved) == 2  # after each death
     first = exchanges(saved[-1])[0]
     assert first.died
     assert [answer.ending for answer in first.answers] == ["dropped", "refused"]
@@ -95,6 +96,21 @@ def test_a_tainted_server_is_replaced(monkeypatch, tmp_path):
     made, _ = recorded(monkeypatch, tmp_path, [one("a", call("x"), taints=True), one("b", call("y"))])
 
     assert made.server.starts == 2
+
+
+def test_an_interrupted_recording_keeps_the_sequences_that_were_whole(monkeypatch, tmp_path):
+    saved = []
+
+    def perform_until_interrupted(sequence, port, gate):
+        perform(sequence, port, gate)
+        if sequence.name == "b":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "perform", perform_until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorded(monkeypatch, tmp_path, [one("a", call("x")), one("b", call("y")), one("c", call("z"))], saved)
+
+    assert [[exchange.name for exchange in exchanges(records)] for records in saved] == [["a"]]
 
 
 def test_recipes_are_filled_for_the_server_and_kept_in_the_record(monkeypatch, tmp_path):
