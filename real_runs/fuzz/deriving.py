@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fakes.engine.engine_profile import EngineProfile
+from real_runs.fuzz.drawing import draw
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.link import Oracle
 from real_runs.fuzz.search import first_difference
@@ -58,21 +58,7 @@ def drawn(base: EngineProfile, parts: Sequence[str], count: int, number: int) ->
         for kind in ("refuse", "none")
     ]
     for kind in kinds:
-        strategy = Vocabulary(kind, parts).strategy(12)
-
-        @seed(number)
-        @settings(
-            max_examples=count // len(kinds),
-            database=None,
-            deadline=None,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(strategy)
-        def one(steps: list[Step]) -> None:
-            out.append(steps)
-
-        one()
+        draw(Vocabulary(kind, parts).strategy(12), number, count // len(kinds), out.append)
     return out
 
 

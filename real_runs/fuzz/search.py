@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from real_runs.fuzz.drawing import draw
 from real_runs.fuzz.steps import Answer, Step
 
 CHUNK = 500
@@ -100,16 +100,6 @@ def _chunk(
 ) -> None:
     shortest: list[Divergence] = []
 
-    @seed(number)
-    @settings(
-        max_examples=CHUNK,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
-        report_multiple_bugs=False,
-    )
-    @given(strategy)
     def play(drawn: list[Step]) -> None:
         if found.steps >= steps and not shortest:
             return
@@ -133,7 +123,7 @@ def _chunk(
         raise _Differs
 
     try:
-        play()
+        draw(strategy, number, CHUNK, play, shrink=True)
     except _Differs:
         found.divergences.append(reduced(shortest[-1], real, fake, explain))
 

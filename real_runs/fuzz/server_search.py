@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from real_runs import sequence as exchange_steps
 from real_runs.comparing import Answer, Difference, Exchange, differences
 from real_runs.fuzz.cells import Cell
+from real_runs.fuzz.drawing import draw
 from real_runs.fuzz.server_cells import operation
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import DTYPE, FakeSide, Side
@@ -118,22 +117,13 @@ class Hunt:
         self._progress(self.search)
 
     def _chunk(self, number: int) -> None:
-        @seed(number)
-        @settings(
-            max_examples=CHUNK,
-            database=None,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate,),
-        )
-        @given(self._words.strategy(self._limits.longest))
         def one(numbers: list[int]) -> None:
             if self.search.steps >= self._limits.steps or self._late:
                 return
             missing = [cell for cell in self._words.cells if cell not in self.search.cells]
             self._try(self._words.sequence(numbers, missing), number)
 
-        one()
+        draw(self._words.strategy(self._limits.longest), number, CHUNK, one)
 
     def _kill(self, number: int) -> None:
         """Sequences that kill, each drawn by a number of its own."""
