@@ -191,36 +191,52 @@ RULES = (
         "if it is never granted nothing is sent and the error says what the engine said.",
         each_part(_waits),
         [f"{SCH}:4808@0.5.20", "THUDM/slime#1953", "sgl-project/sglang#14062"],
+        speaks_of=["flush_cache"],
+        mend=(
+            "after the pause ask /flush_cache in a loop while it answers 400, with a wait that doubles from 0.05 s to "
+            "1 s; give up with its message, before any bucket"
+        ),
     ),
     refit(
         "CACHE-3",
         "No update with flush_cache true goes to an engine that holds requests, or whose kv_cache is released.",
         each_call(_no_flush_on_busy),
         ["managers/scheduler_components/weight_updater.py:122@0.5.21", "areal-project/AReaL#140"],
+        mend=(
+            "send buckets with flush_cache false, and ask for one /flush_cache of its own while the engine is paused "
+            "and idle"
+        ),
     ),
     refit(
         "CACHE-4",
         "After a refit no token is served from KV that older weights computed.",
         _no_stale_kv,
         ["PrimeIntellect-ai/prime-rl#1650", "InternLM/lmdeploy#4917", "radixark/miles#2783"],
+        mend=(
+            "after the pause, and before continue, post /flush_cache until it answers 200 (or give each version an "
+            "extra_key of its own)"
+        ),
     ),
     engine(
         "CACHE-5",
         "A flush that was answered 200 has dropped the content: no prompt that was warm before reports cached tokens.",
         cached_after(_flushed, lambda cached: cached == 0, "cached_tokens 0"),
         ["sgl-project/sglang#39562", f"{SCH}:5337@0.5.23"],
+        mend="look at flush_cache: tree cache, token pools and pending results are all reset before the 200",
     ),
     engine(
         "CACHE-51",
         "An idle engine grants a flush, by GET and by POST.",
         answered(all_of(_plain_flush, _idle), said(200, contains=FLUSHED)),
         ["entrypoints/http_server.py:1025@0.5.23"],
+        mend="look at the flush's idle check and at the route's methods: GET and POST both reach it",
     ),
     engine(
         "CACHE-52",
         "A flush is refused while a request runs.",
         answered(all_of(_plain_flush, lambda c, s: s.paused == "", _busy), said(400, REFUSED)),
         [f"{SCH}:5337@0.5.23"],
+        mend="look at the flush's idle check: a running batch refuses it",
     ),
     engine(
         "CACHE-53",
@@ -228,6 +244,7 @@ RULES = (
         answered(all_of(_plain_flush, _held_while("retract")), said(200, contains=FLUSHED)),
         [f"{SCH}:5011@0.5.21", f"{SCH}:5337@0.5.23"],
         versions=IGNORES_QUEUE,
+        mend="look at the idle check under a pause: since 0.5.21 the waiting queue does not count",
     ),
     engine(
         "CACHE-54",
@@ -235,18 +252,21 @@ RULES = (
         answered(all_of(_plain_flush, _held_while("retract")), said(400, REFUSED)),
         [f"{SCH}:4808@0.5.20"],
         versions="<0.5.21 || miles",
+        mend="look at the idle check: before 0.5.21 the waiting queue counts, also under a retract pause",
     ),
     engine(
         "CACHE-55",
         "Paused in_place, the frozen requests prevent a flush.",
         answered(all_of(_plain_flush, _held_while("in_place")), said(400, REFUSED)),
         [f"{SCH}:5337@0.5.23"],
+        mend="look at the idle check: a batch that in_place froze still counts as running",
     ),
     engine(
         "CACHE-56",
         "Paused by abort nothing runs, and a flush is granted.",
         answered(all_of(_plain_flush, _in("abort")), said(200, contains=FLUSHED)),
         [f"{SCH}:5337@0.5.23"],
+        mend="look at abort: once it is answered neither batch nor queue holds a request",
     ),
     engine(
         "CACHE-57",
@@ -257,12 +277,17 @@ RULES = (
             _stale_is_neither,
         ),
         ["managers/scheduler_components/weight_updater.py:120@0.5.23", "observed 0.5.23 on CPU, 0.5.21 on a GPU"],
+        mend=(
+            "look at the update's flush_cache flag: false must leave the prefix cache, and so serve KV of the old "
+            "weights"
+        ),
     ),
     engine(
         "CACHE-58",
         "An update with flush (the default) drops the cache: nothing is reported as cached, and answers are clean.",
         _clean_after_flush,
         ["managers/io_struct.py:2027@0.5.23", "managers/scheduler_components/weight_updater.py:120@0.5.23"],
+        mend="look at flush_cache after an update: its default is true, and the prefix cache is empty at the answer",
     ),
     engine(
         "CACHE-59",
@@ -270,6 +295,10 @@ RULES = (
         answered(all_of(lambda c, s: c.op == BUCKET and flushes(c), _held_while("in_place")), said(400, NOT_FLUSHED)),
         ["managers/scheduler_components/weight_updater.py:120@0.5.22"],
         versions=">=0.5.22",
+        mend=(
+            "look at the updater's flush after the load: since 0.5.22 a refused one is an answer (400), with the "
+            "weights in"
+        ),
     ),
     engine(
         "CACHE-60",
@@ -277,6 +306,7 @@ RULES = (
         answered(all_of(lambda c, s: c.op == BUCKET and flushes(c), _held_while("in_place")), DIES),
         ["managers/scheduler_components/weight_updater.py:122@0.5.21", "areal-project/AReaL#140"],
         versions="<0.5.22 || miles",
+        mend="look at the updater's flush after the load: before 0.5.22 it is an assert, which ends the scheduler",
     ),
     engine(
         "CACHE-61",
@@ -286,11 +316,16 @@ RULES = (
             said(400, NOT_IDLE),
         ),
         ["managers/scheduler_components/flush_wrapper.py:35@0.5.17", f"{SCH}:3212@0.5.12.post1"],
+        mend=(
+            "look at the flush's waiting loop: it polls for idleness until the timeout, then answers 400 with its own "
+            "message"
+        ),
     ),
     engine(
         "CACHE-62",
         "A flush with a negative timeout is refused.",
         answered(lambda c, s: c.op == "flush_cache" and float(c.arg("?timeout", 0) or 0) < 0, said(400)),
         ["entrypoints/http_server.py:1025@0.5.23"],
+        mend="look at the route's query check: a timeout below 0 is refused before the scheduler hears of it",
     ),
 )

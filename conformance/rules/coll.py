@@ -113,42 +113,61 @@ RULES = (
         "Group rank 0 broadcasts exactly the tensors that were announced, in their order, shapes and dtypes.",
         same_order,
         [f"{MWU}:280@0.5.23", "sgl-project/sglang#19255"],
+        mend="announce names, dtypes and shapes from the very list that rank 0 then broadcasts, in that order",
     ),
     refit(
         "COLL-2",
         "A group is destroyed before its name is used again; no update is sent in a group that an engine is not in.",
         names_are_free,
         [f"{MWU}:112@0.5.23", "vllm-project/vllm#40646", "vllm-project/vime#329"],
+        mend=(
+            "post /destroy_weights_update_group and wait for its answer before a name is used again; re-init before "
+            "the next update"
+        ),
     ),
     refit(
         "COLL-3",
         "World size is 1 plus all engine ranks; each engine's rank_offset follows the ranks of the one before.",
         numbers_fit,
         [f"{MWU}:120@0.5.23", "sgl-project/sglang#19255", "vllm-project/vime#329"],
+        mend="world_size = 1 + sum of the engines' tp sizes, rank_offset = 1 + the sum of those before",
     ),
     refit(
         "COLL-4",
         "The group does not depend on the trainer's default group, which is as it was afterwards.",
         default_group_alone,
         ["torch/distributed/distributed_c10d.py:2040@2.13", "NVIDIA-NeMo/RL#3189"],
+        mend=(
+            "make the update group from a store and process group of its own, not with init_process_group or as a "
+            "new_group of the default one"
+        ),
     ),
     refit(
         "COLL-5",
         "Every trainer rank takes every step of a transfer, also one that broadcasts nothing.",
         every_rank_walks,
         ["RLinf/RLinf#1540", "huggingface/trl#7103", "radixark/miles#1730"],
+        mend="let ranks that broadcast nothing still enter every gather and barrier of the loop over buckets",
     ),
     refit(
         "COLL-6",
         "An engine is idle, not merely frozen, when an update is broadcast to it.",
         each_call(_idle_at_the_collective),
         ["sgl-project/sglang#22623"],
+        mend=(
+            "pause with abort or retract and flush until 200 before /update_weights_from_distributed; in_place leaves "
+            "requests on the engine"
+        ),
     ),
     refit(
         "COLL-7",
         "A wait in a group ends by the refit's deadline, and the error names the ranks or the engine waited for.",
         waits_end,
         [f"{WU}:192@0.5.23", "NVIDIA-NeMo/RL#3330"],
+        mend=(
+            "pass a timeout to init, broadcasts and barriers out of the refit's deadline, and name who has not come "
+            "in the error"
+        ),
     ),
     refit(
         "COLL-8",
@@ -157,18 +176,27 @@ RULES = (
         [f"{WU}:192@0.5.23"],
         needs=("call", "trainer:broadcast"),
         black_box=TRAINER_ONLY.format("when a broadcast that it takes later was begun"),
+        mend="start /update_weights_from_distributed on all engines first, without waiting for answers, then broadcast",
     ),
     refit(
         "COLL-9",
         "When one engine refuses, those that wait for the group are let go of at once and answer again.",
         let_go,
         [f"{WU}:192@0.5.23", "utils/common.py:2899@0.5.23"],
+        mend=(
+            "watch the update calls while broadcasting; when one fails abort the group, so that those who wait in it "
+            "return, and raise"
+        ),
     ),
     refit(
         "COLL-10",
         "Only contiguous memory is broadcast, and it is kept until the broadcast was waited for.",
         buffers_kept,
         ["observed: gloo of torch 2.13", "NVIDIA-NeMo/RL#3612"],
+        mend=(
+            "call contiguous() before a broadcast, hold the tensor, and wait for the work's handle before it is freed "
+            "or used again"
+        ),
     ),
     refit(
         "COLL-11",
@@ -177,12 +205,17 @@ RULES = (
         ["radixark/miles#1967", "NVIDIA-NeMo/RL#3330"],
         needs=("call", "trainer:lock"),
         black_box=TRAINER_ONLY.format("a lock among trainers"),
+        mend="acquire the lock with a time-out out of the deadline, and release it in a finally by the owner alone",
     ),
     refit(
         "COLL-12",
         "NCCL_CUMEM_ENABLE is set before the trainer's first group, as the engines have it, and only for such groups.",
         cumem_agrees,
         ["entrypoints/engine.py@0.5.23 (_set_envs_and_config)", "NVIDIA-NeMo/RL#3612"],
+        mend=(
+            "give the trainer the engines' NCCL_CUMEM_ENABLE (SGLang: 0 unless --enable-symm-mem) before its first "
+            "NCCL group, and only for such groups"
+        ),
     ),
     refit(
         "COLL-13",
@@ -191,30 +224,38 @@ RULES = (
         ["NVIDIA-NeMo/RL#3612"],
         needs=("call", "trainer:GROUP_READY"),
         black_box=TRAINER_ONLY.format("what the trainer's log says"),
+        mend=(
+            "call the group ready when every engine's /init_weights_update_group answered 200 and the sizes add up, "
+            "not when it was sent"
+        ),
     ),
     refit(
         "COLL-14",
         "A new layout replaces the old group, and when the client closes no group is left on either side.",
         none_left,
         ["NVIDIA-NeMo/RL#3612", "vllm-project/vime#329"],
+        mend="on a new layout destroy the old group on engines and trainer before the new init; do the same in close()",
     ),
     engine(
         "COLL-51",
         "A set broadcast tensor by tensor in a group of all ranks arrives on every rank.",
         every(push_answered("group", said(200)), _taken("group", True), push_gives("group")),
         [f"{MWU}:280@0.5.23", "observed 0.5.23 on CPU over gloo"],
+        mend="look at the receive loop of update_weights_from_distributed: one broadcast per name, in order, then load",
     ),
     engine(
         "COLL-52",
         "A flattened bucket is one broadcast.",
         every(push_answered("group-bucket", said(200)), _taken("group-bucket", True), push_gives("group-bucket")),
         [f"{MWU}:298@0.5.23", "observed 0.5.23 on CPU over gloo"],
+        mend="look at load_format flattened_bucket of a broadcast: one flat tensor, split by the metadata",
     ),
     engine(
         "COLL-53",
         "A group name that exists is refused.",
         asked("taken-name", said(400, contains="The specified group name has already been created")),
         ["torch/distributed/distributed_c10d.py:2013@2.13"],
+        mend="look at init_weights_update_group: a name that is there is an answer of 400",
     ),
     engine(
         "COLL-54",
@@ -224,6 +265,7 @@ RULES = (
             asked("destroy-missing", said(400, "The group to be destroyed does not exist.")),
         ),
         [f"{MWU}:146@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at destroy_weights_update_group: it forgets the group, and an unknown one is an answer of 400",
     ),
     engine(
         "COLL-55",
@@ -231,6 +273,7 @@ RULES = (
         push_answered("no-group", said(400, contains="Failed to receive weights: Group conformance not in []")),
         [f"{WU}:209@0.5.23", "observed 0.5.23 on CPU"],
         versions=">=0.5.21",
+        mend="look at the check of the group's name: since 0.5.21 it is an answer",
     ),
     engine(
         "COLL-56",
@@ -238,6 +281,7 @@ RULES = (
         push_answered("no-group", DIES),
         [f"{MWU}:245@0.5.20", "observed 0.5.20 on CPU"],
         versions="<0.5.21,!=miles",
+        mend="look at the look-up of the group's name: before 0.5.21 it is an assert in the scheduler",
     ),
     engine(
         "COLL-57",
@@ -245,24 +289,28 @@ RULES = (
         push_answered("no-group", said(400, contains=PARTIAL)),
         [f"{WU}@miles-00a2ca2e"],
         versions="miles",
+        mend="look at the exception handler of a broadcast update: a group that is not there lands in it",
     ),
     engine(
         "COLL-58",
         "A group without a name kills the engine.",
         asked("empty-name", DIES),
         [f"{MWU}:118@0.5.23"],
+        mend="look at the assert on group_name in the weight updater",
     ),
     engine(
         "COLL-59",
         "dtypes are attributes of torch: `torch.bfloat16` is refused, and nothing is received for it.",
         every(push_answered("torch-dtype", said(400, contains="has no attribute")), _taken("torch-dtype", False)),
         [f"{MWU}:282@0.5.23"],
+        mend="look at getattr(torch, dtype): a dotted name is refused before the first receive",
     ),
     engine(
         "COLL-60",
         "Names, dtypes and shapes of unequal length are cut to the shortest, with 200.",
         every(push_answered("unequal", said(200)), _taken("unequal", True)),
         [f"{MWU}:280@0.5.23"],
+        mend="look at the zip over names, dtypes and shapes: it ends with the shortest",
     ),
     engine(
         "COLL-61",
@@ -270,12 +318,14 @@ RULES = (
         every(push_answered("unequal-bucket", said(400, contains="zip() argument")), _taken("unequal-bucket", False)),
         ["weight_sync/tensor_bucket.py:98@0.5.23"],
         versions=">=0.5.23",
+        mend="look at the bucket's check of lengths: since 0.5.23 it precedes the receive",
     ),
     engine(
         "COLL-62",
         "A load that fails leaves the tensors before it in the weights, and says that they are partly updated.",
         every(push_answered("load-fails", said(400, contains=PARTIAL)), push_gives("load-fails")),
         [f"{MWU}:340@0.5.23"],
+        mend="look at the exception handler of the load: no rollback, and the message says so",
     ),
     engine(
         "COLL-63",
@@ -283,12 +333,14 @@ RULES = (
         every(_taken("refused", False), push_gives("out-of-step")),
         [f"{WU}:192@0.5.23", "observed: gloo of torch 2.13"],
         versions=">=0.5.21",
+        mend="look at the order of check and receive: a broadcast that nobody took stays in the group for the next",
     ),
     engine(
         "COLL-64",
         "An engine that joins answers nothing of its scheduler's until every rank has come.",
         every(_still_open, asked("meanwhile", NO_ANSWER)),
         ["utils/common.py:2899@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the blocking init in the scheduler: its loop answers nothing until the rendezvous is whole",
     ),
     engine(
         "COLL-65",
@@ -297,12 +349,14 @@ RULES = (
             push_answered("trainer-gone", said(400, contains="Connection closed by peer")), _survives("trainer-gone")
         ),
         [f"{WU}:209@0.5.23", "observed: gloo of torch 2.13"],
+        mend="look at the exception handler around the receive: a lost peer is an answer of 400, not a death",
     ),
     engine(
         "COLL-66",
         "An engine on a CPU refuses NCCL.",
         asked("no-nccl", said(400, contains="NCCL built in")),
         ["observed 0.5.23 on CPU"],
+        mend="look at the backend that the group is made with on a CPU: nccl has no device there",
     ),
     engine(
         "COLL-67",
@@ -310,5 +364,6 @@ RULES = (
         every(push_answered("unequal-bucket", said(200)), _taken("unequal-bucket", True)),
         [f"{MWU}:302@0.5.22"],
         versions="<0.5.23",
+        mend="look at the zip over the bucket's lists: before 0.5.23 it ends with the shortest",
     ),
 )

@@ -89,6 +89,10 @@ RULES = (
         each_part(_fresh),
         ["verl-project/verl#7519", f"{FP8}:1076@0.5.23"],
         follows=["DERIV-2"],
+        mend=(
+            "send scales beside their weights in every refit, inside one session, and end it: the end derives what "
+            "kernels read"
+        ),
     ),
     refit(
         "DERIV-2",
@@ -97,6 +101,7 @@ RULES = (
         ["NVIDIA-NeMo/RL#3614", "NVIDIA-NeMo/RL#3615"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+        mend="treat a weight and its weight_scale_inv as one item when buckets are cut, and send each once",
     ),
     refit(
         "DERIV-3",
@@ -104,12 +109,19 @@ RULES = (
         each_part(_the_same_again),
         ["sgl-project/sglang#28963", "sgl-project/sglang#40586", "sgl-project/sglang#40587"],
         versions=">=0.5.21 || miles",
+        mend=(
+            "send the whole quantised set in each session, also where little changed: an end derives again for what "
+            "was not sent"
+        ),
     ),
     refit(
         "DERIV-4",
         "A scheme of quantisation that is missing, misspelt or cannot be sent is refused by name, before any call.",
         refused_by_name,
         ["NVIDIA-NeMo/RL#3612"],
+        mend=(
+            "check the scheme against the list of those that can be sent before the first call, and raise with its name"
+        ),
     ),
     engine(
         "DERIV-51",
@@ -117,6 +129,7 @@ RULES = (
         _loaded("derived-whole"),
         [LOADER, f"{FP8}:1076@0.5.23"],
         versions=">=0.5.21 || miles",
+        mend="look at process_weights_after_loading at the end of a session: it runs for every quantised module",
     ),
     engine(
         "DERIV-52",
@@ -124,6 +137,7 @@ RULES = (
         _loaded("derived-never"),
         ["managers/scheduler_update_weights_mixin.py@0.5.12.post1", "verl-project/verl#7519"],
         versions="<0.5.21,!=miles",
+        mend="look at the tensor path before sessions: nobody calls process_weights_after_loading",
     ),
     engine(
         "DERIV-53",
@@ -131,6 +145,7 @@ RULES = (
         _finalised_twice,
         [LOADER, f"{FP8}:1058@0.5.23", "sgl-project/sglang#28963"],
         versions=">=0.5.21 || miles",
+        mend="look at layouts that are shuffled in place: a second call shuffles the shuffled",
     ),
     engine(
         "DERIV-54",
@@ -138,24 +153,31 @@ RULES = (
         _loaded("derived-part"),
         [LOADER, f"{FP8}:1058@0.5.23"],
         versions=">=0.5.21 || miles",
+        mend="look at the loop of the end: it goes over every module, sent or not",
     ),
     engine(
         "DERIV-55",
         "A disk update derives by itself, in every version.",
         _loaded("derived-disk"),
         ["model_executor/model_runner_components/weight_updater.py:190@0.5.23"],
+        mend="look at the disk path: it goes through the loader, which derives",
     ),
     engine(
         "DERIV-56",
         "A weight that was not quantised is cast into the place of one that is: a 200, and answers of no whole set.",
         every(_loaded("derived-bf16"), _loaded("derived-mended")),
         ["layers/parameter.py:175@0.5.23", "observed 0.5.23 on an H200"],
+        mend="look at the parameter's loader: copy_ casts bf16 to fp8 without a scale",
     ),
     engine(
         "DERIV-57",
         "fp8 with one scale for a tensor is final once it is launched: an update from tensors kills.",
         push_answered("derived-tensor", DIES),
         [f"{FP8}:1256@0.5.23", "models/llama.py:762@0.5.23", "sgl-project/sglang#7421", "observed 0.5.23 on an H200"],
+        mend=(
+            "look at fp8 with one scale per tensor: weights were transposed at launch, so a load of the plain shape "
+            "asserts"
+        ),
     ),
     engine(
         "DERIV-58",
@@ -163,6 +185,7 @@ RULES = (
         asked("turned", DIES),
         [f"{FP8}:1256@0.5.23", "observed 0.5.23 on an H200"],
         versions=">=0.5.21 || miles",
+        mend="look at fp8's process_weights_after_loading: each call transposes once more",
     ),
     engine(
         "DERIV-59",
@@ -170,11 +193,13 @@ RULES = (
         asked("quantised-again", DIES),
         [f"{FP8}:1151@0.5.23", "observed 0.5.23 on an H200"],
         versions=">=0.5.21 || miles",
+        mend="look at the online quantisation: its second run takes fp8 for a plain weight",
     ),
     engine(
         "DERIV-60",
         "Llama takes scales of blocks for those of tensors and skips them: a 200, and answers of no whole set.",
         _loaded("derived-llama"),
         ["models/llama.py:723@0.5.23", "observed 0.5.23 on an H200"],
+        mend="look at llama's load_weights: a weight_scale_inv that is no parameter of the model is skipped",
     ),
 )

@@ -108,18 +108,27 @@ RULES = (
         "Files live until every engine has answered, and an engine that did not answer may still read them.",
         _alive_until_all_answered,
         ["sgl-project/sglang#7930", f"{MWU}:239@0.5.23"],
+        mend=(
+            "delete the folder only after every engine answered; where a call timed out or dropped, keep it until "
+            "that engine is known to be gone"
+        ),
     ),
     refit(
         "DISK-2",
         "A folder is whole before any engine is told of it.",
         each_part(_whole_when_told),
         [f"{MWU}:174@0.5.23"],
+        mend="write to a temporary name, fsync, rename, and only then post /update_weights_from_disk",
     ),
     refit(
         "DISK-3",
         "Every refit has a path of its own: an engine keeps the path, and may read it again.",
         _path_of_its_own,
         [f"{MWU}:192@0.5.23"],
+        mend=(
+            "put the version or a counter into the folder's name; never write into a path that an engine was told "
+            "before"
+        ),
     ),
     refit(
         "DISK-4",
@@ -127,12 +136,14 @@ RULES = (
         each_part(_no_session),
         [f"{WU}:138@0.5.23", "model_loader/loader.py:1079@0.5.23"],
         versions=">=0.5.21 || miles",
+        mend="leave begin and end out around /update_weights_from_disk: it finalises by itself",
     ),
     engine(
         "DISK-51",
         "A whole folder is loaded without a session, and model_info shows its path.",
         every(push_answered("disk-whole", said(200)), push_gives("disk-whole"), _shown_path("disk-whole", moves=True)),
         [f"{WU}:138@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at update_weights_from_disk: no session check, and server args take the new path",
     ),
     engine(
         "DISK-52",
@@ -143,18 +154,24 @@ RULES = (
             _shown_path("disk-missing", moves=False),
         ),
         [f"{MWU}:228@0.5.23", "observed 0.5.23 on CPU"],
+        mend=(
+            "look at the weight iterator: where it cannot be made the update is refused before any load, and server "
+            "args keep the path"
+        ),
     ),
     engine(
         "DISK-53",
         "A load that fails kills the engine: its rollback reads the new path again.",
         push_answered("disk-fails", DIES),
         [f"{MWU}:239@0.5.23"],
+        mend="look at the rollback after a failed load: it reads the path that just failed",
     ),
     engine(
         "DISK-54",
         "A folder with a part of the tensors is loaded, and the rest stays.",
         every(push_answered("disk-part", said(200)), push_gives("disk-part")),
         [f"{MWU}:213@0.5.23"],
+        mend="look at load_weights of a folder: nothing counts what did not come",
     ),
     engine(
         "DISK-55",
@@ -162,11 +179,13 @@ RULES = (
         every(push_answered("disk-inside", said(200)), asked("end-after-disk", said(200))),
         [f"{WU}:138@0.5.23", "observed 0.5.23 on CPU"],
         versions=">=0.5.21",
+        mend="look at the session's state: an update from disk neither asks for one nor closes it",
     ),
     engine(
         "DISK-56",
         "A folder without weights is refused.",
         push_answered("disk-empty", said(400, contains="Cannot find any model weights with")),
         ["model_loader/loader.py:580@0.5.23"],
+        mend="look at the loader's search for weight files: none found is an answer of 400",
     ),
 )

@@ -100,18 +100,27 @@ RULES = (
         "A call that failed, by status, by success false or by silence, fails the refit, and the error says why.",
         each_part(_failure_is_heard),
         ["managers/io_struct.py:2050@0.5.23", "areal-project/AReaL#1444"],
+        mend=(
+            "check status and success of every answer, catch time-outs as failures, and raise an error that quotes "
+            "what the engine said"
+        ),
     ),
     refit(
         "ERR-2",
         "A refit that reports success is over: none of its calls is under way, and no bucket follows.",
         each_part(_all_answered, over=fleet_parts),
         ["managers/tokenizer_control_mixin.py:452@0.5.23", "areal-project/AReaL#1444"],
+        mend=(
+            "await every future of the refit before it returns, also those of other engines after one failed; start "
+            "none afterwards"
+        ),
     ),
     engine(
         "ERR-51",
         "A dead engine answers nothing more: the connection drops, then every call is refused.",
         _death_is_final,
         ["managers/tokenizer_manager.py:4072@0.5.23", "managers/scheduler.py:6372@0.5.23"],
+        mend="look at what follows a scheduler's exception: the process tree is killed, no route answers a 500",
     ),
     engine(
         "ERR-52",
@@ -121,6 +130,7 @@ RULES = (
             said(400),
         ),
         [f"{HS}:635@0.5.23"],
+        mend="look at the handler of validation errors: it answers 400 in place of 422",
     ),
     engine(
         "ERR-53",
@@ -131,6 +141,7 @@ RULES = (
         ),
         ["managers/io_struct.py:1699@0.5.17", f"{HS}:635@0.5.23"],
         versions=">=0.5.17 || miles",
+        mend="look at the request's decoding of payloads: base64 is checked in the HTTP process, since 0.5.17",
     ),
     engine(
         "ERR-54",
@@ -138,6 +149,7 @@ RULES = (
         push_answered("not-base64", DIES),
         ["managers/tp_worker.py:163@0.5.12.post1"],
         versions="<0.5.17,!=miles",
+        mend="look at the worker's decoding of payloads: before 0.5.17 a bad one raises in the scheduler",
     ),
     engine(
         "ERR-55",
@@ -150,36 +162,42 @@ RULES = (
             ),
         ),
         [f"{HS}:578@0.5.23"],
+        mend="look at the route table and its methods",
     ),
     engine(
         "ERR-56",
         "A payload that is no pickle kills the engine.",
         push_answered("not-a-pickle", DIES),
         ["utils/common.py:3060@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the unpickler: what is no pickle raises in the scheduler",
     ),
     engine(
         "ERR-57",
         "A payload that names a forbidden global kills the engine, and nothing is executed.",
         push_answered("forbidden-global", DIES),
         ["utils/common.py:3144@0.5.23", "utils/common.py:2276@0.5.12.post1"],
+        mend="look at the restricted unpickler's list of allowed globals: it must refuse before anything is called",
     ),
     engine(
         "ERR-58",
         "An unknown load_format kills the engine.",
         push_answered("unknown-load-format", DIES),
         ["model_executor/model_runner_components/weight_updater.py:380@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the branch over load_format: its last else raises in the scheduler",
     ),
     engine(
         "ERR-59",
         "A load_format that does not fit the payload kills the engine.",
         push_answered("wrong-load-format", DIES),
         ["weight_sync/tensor_bucket.py:19@0.5.23", "observed 0.5.21 on a GPU"],
+        mend="look at the branch over load_format: the payload's type is not checked before it is used",
     ),
     engine(
         "ERR-60",
         "An empty payload list kills the engine.",
         push_answered("empty-list", DIES),
         ["managers/tp_worker.py:200@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the worker's indexing of the payload list: an empty one is an IndexError",
     ),
     engine(
         "ERR-61",
@@ -190,6 +208,7 @@ RULES = (
         ),
         ["sampling/sampling_params.py:306@0.5.17", "observed 0.5.23 on CPU"],
         versions=">=0.5.17 || miles",
+        mend="look at the check of sampling parameters that need a tokenizer: in the HTTP process, since 0.5.17",
     ),
     engine(
         "ERR-62",
@@ -197,5 +216,6 @@ RULES = (
         answered(_needs_a_tokenizer, DIES),
         ["sampling/penaltylib/min_new_tokens.py:31@0.5.12.post1", "observed 0.5.12.post1 on CPU"],
         versions="<0.5.17,!=miles",
+        mend="look at the penalizer: before 0.5.17 it takes the tokenizer for granted, in the scheduler",
     ),
 )

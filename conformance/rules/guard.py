@@ -86,17 +86,23 @@ RULES = (
         "A set-up that no transport can refit is refused by name before any engine is called.",
         refused_by_name,
         ["NVIDIA-NeMo/RL#3612", "managers/tokenizer_control_mixin.py:452@0.5.23"],
+        mend="check transport, colocation and parallel sizes before the first call, and raise with the setting's name",
     ),
     refit(
         "GUARD-2",
         "Colocation, trainer and setting decide the transport; nothing falls back to another one.",
         _by_the_table,
         ["NVIDIA-NeMo/RL#3612", "NVIDIA-NeMo/RL#3330"],
+        mend=(
+            "look the transport up in one table of (colocated, trainer, setting), and raise where there is no entry; "
+            "no except-and-fall-back"
+        ),
     ),
     refit(
         "GUARD-3",
         "A missing key is never a default, a misspelt one never ignored.",
         lambda history: _refusals(history, missing=True),
         ["NVIDIA-NeMo/RL#3612"],
+        mend="read required keys without a default, and refuse keys that nothing reads, by name",
     ),
 )

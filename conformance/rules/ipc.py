@@ -75,6 +75,10 @@ RULES = (
         ["THUDM/slime#1731", "vllm-project/vllm#51258"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+        mend=(
+            "make one export for each receiving rank, let nobody else open it, and release it in a finally after the "
+            "update call's answer"
+        ),
     ),
     refit(
         "IPC-2",
@@ -83,6 +87,10 @@ RULES = (
         ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+        mend=(
+            "keep exported tensors referenced and untouched until the update call was answered; release, or fill the "
+            "buffer anew, only after that"
+        ),
     ),
     refit(
         "IPC-3",
@@ -91,18 +99,24 @@ RULES = (
         ["THUDM/slime#2188"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+        mend=(
+            "allocate bucket buffers outside the memory saver's regions (in its disable() block, or from an ordinary "
+            "pool) before they are exported"
+        ),
     ),
     engine(
         "IPC-51",
         "A payload whose producer is gone kills the engine.",
         push_answered("gone-producer", DIES),
         ["observed 0.5.23 on CPU: No such file or directory", "observed 0.5.21 on a GPU: invalid resource handle"],
+        mend="look at the rebuild of a handle: where its memory is gone it raises in the scheduler, which dies",
     ),
     engine(
         "IPC-52",
         "A handle gives what its memory holds when it is opened: memory used again meanwhile is loaded as it is now.",
         every(push_answered("used-again", said(200)), push_gives("used-again")),
         ["modelscope/ms-swift#10207", "vllm-project/vime#170"],
+        mend="look at the rebuild of a handle: it maps the producer's memory and copies nothing before the load",
     ),
     engine(
         "IPC-53",
@@ -113,6 +127,7 @@ RULES = (
             "checkpoint_engine/worker.py:50@0.4.2",
             "managers/tokenizer_control_mixin.py:598@0.5.23",
         ],
+        mend="look at the checkpoint-engine worker: socket by the rank's device id, loaded without the session check",
     ),
     engine(
         "IPC-54",
@@ -122,12 +137,14 @@ RULES = (
             push_unchanged("ipc-other-id"),
         ),
         [f"{WORKER}:83@0.5.23"],
+        mend="look at the look-up in zmq_handles: a missing device id is an error by name, before any load",
     ),
     engine(
         "IPC-55",
         "A load that fails goes back to the parameter server as a traceback; what that then says ends the call: 400.",
         push_answered("ipc-load-fails", said(400, contains="Some workers failed to update weights")),
         ["checkpoint_engine/worker.py:106@0.4.2", "checkpoint_engine/ps.py:850@0.4.2"],
+        mend="look at the worker's error path: the traceback goes back over the socket, and the answer is 400",
     ),
     engine(
         "IPC-56",
@@ -137,6 +154,7 @@ RULES = (
             push_unchanged("ipc-no-package"),
         ),
         [f"{WORKER}:31@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the import of checkpoint_engine: an ImportError becomes an answer, not a death",
     ),
     engine(
         "IPC-57",
@@ -144,6 +162,7 @@ RULES = (
         every(push_answered("ipc-inside", said(200)), asked("end-after-ipc", said(200))),
         ["managers/scheduler_components/weight_updater.py:265@0.5.23"],
         versions=">=0.5.21",
+        mend="look at the session check: an update over IPC passes it, and the session stays open",
     ),
     refit(
         "IPC-71",
@@ -153,6 +172,10 @@ RULES = (
         needs=("call", "trainer:batch"),
         black_box=BESIDE,
         follows=["NAME-71"],
+        mend=(
+            "wait for the read of a receive buffer (an event or a copy) before it is posted again, and clone out of "
+            "it what is exported"
+        ),
     ),
     refit(
         "IPC-72",
@@ -161,6 +184,10 @@ RULES = (
         ["NVIDIA-NeMo/RL#3944"],
         needs=("call", "trainer:receiver"),
         black_box=BESIDE,
+        mend=(
+            "key receivers and peers by engine and incarnation; after a restart make new ones and bind their peers "
+            "before the first transfer"
+        ),
     ),
     refit(
         "IPC-73",
@@ -169,12 +196,20 @@ RULES = (
         ["nixl_agent.cpp:942@1.5.1 (length mismatch)", "NVIDIA-NeMo/RL#3519"],
         needs=("call", "trainer:nixl_agent"),
         black_box=BESIDE,
+        mend=(
+            "agree on one bucket size in the set-up exchange, and allocate sender's and receiver's buffers from that "
+            "one number"
+        ),
     ),
     refit(
         "IPC-74",
         "A transport that does not come up fails the refit in its own words, before any engine is paused.",
         before_any_pause,
         ["nixl_agent.cpp:371@1.5.1", "NVIDIA-NeMo/RL#3519"],
+        mend=(
+            "bring the transport up (agent, peers, registration) before the first /pause_generation, and raise its "
+            "own error unchanged"
+        ),
     ),
     refit(
         "IPC-75",
@@ -183,5 +218,6 @@ RULES = (
         ["NVIDIA-NeMo/RL#3944"],
         needs=("call", "trainer:nixl_register"),
         black_box=BESIDE,
+        mend="in close() deregister every region and drop every peer, also after a failed refit",
     ),
 )

@@ -71,24 +71,34 @@ RULES = (
         "A slow but healthy update is waited for; one that never answers ends the refit within its deadline.",
         every(each_part(_slow_is_not_silent), each_part(_silence_ends)),
         ["PrimeIntellect-ai/prime-rl#1119", "PrimeIntellect-ai/prime-rl#2759"],
+        mend=(
+            "give an update call most of what is left of the refit's deadline, not a fixed few seconds, and raise "
+            "when that is over"
+        ),
     ),
     refit(
         "LIVE-2",
         "An update call that may have started is not sent again.",
         each_part(_not_twice),
         ["PrimeIntellect-ai/prime-rl#3599"],
+        mend=(
+            "retry only what surely did not start; after a time-out, a dropped connection or a 5xx of an update, fail "
+            "the refit instead"
+        ),
     ),
     engine(
         "LIVE-51",
         "A running engine is healthy: 200 with an empty body.",
         answered(all_of(health, lambda c, s: s.paused == "" and not s.released), said(200)),
         [f"{HS}:721@0.5.23"],
+        mend="look at health_generate: a probe of one token through the scheduler, then a 200 with nothing in it",
     ),
     engine(
         "LIVE-52",
         "Paused, in any mode, health answers 503 after 20 s, and the engine lives.",
         _unhealthy_after_20_s,
         [f"{HS}:721@0.5.23", "observed 0.5.12.post1 to 0.5.23 on CPU"],
+        mend="look at health_generate: its probe waits behind the pause until its 20 s time-out, a 503 and no kill",
     ),
     engine(
         "LIVE-53",
@@ -99,6 +109,7 @@ RULES = (
         ),
         [f"{HS}:714@0.5.23", f"{HS}:662@0.5.20"],
         versions=">=0.5.20,!=miles",
+        mend="look at /ready: it reads the pause flag, since 0.5.20",
     ),
     engine(
         "LIVE-54",
@@ -108,5 +119,6 @@ RULES = (
             answered(all_of(op("model_info"), lambda c, s: s.paused == ""), said(200)),
         ),
         [f"{HS}:812@0.5.23"],
+        mend="look at /model_info: it takes neither lock nor pause condition",
     ),
 )

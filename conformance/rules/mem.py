@@ -82,6 +82,7 @@ RULES = (
         each_call(_matching_tags),
         [f"{WU}:383@0.5.23", "verl-project/verl#7289"],
         asks=["phase"],
+        mend="remember per engine which tags were released, and resume exactly those, once",
     ),
     refit(
         "MEM-2",
@@ -89,6 +90,7 @@ RULES = (
         each_call(_nothing_while_released),
         [f"{WU}:337@0.5.23", "vllm-project/vllm#57853"],
         asks=["phase"],
+        mend="resume the tag weights, and wait for its 200, before begin, buckets, end and flush",
     ),
     refit(
         "MEM-3",
@@ -97,42 +99,55 @@ RULES = (
         ["THUDM/slime#2188"],
         needs=("call", "trainer:OFFLOADED"),
         black_box="the engine does not see what its producer holds; only the trainer's records tell",
+        mend=(
+            "release every export and buffer of the transport before the trainer takes its memory back (its offload "
+            "or onload step)"
+        ),
     ),
     refit(
         "MEM-71",
         "A refit brings all released memory back, on every way out, unless it gives the engine up.",
         each_part(_memory_is_back),
         ["NVIDIA-NeMo/RL#3612", "NVIDIA-NeMo/RL#3519"],
+        mend=(
+            "resume the released tags in a finally that runs whatever failed, before /continue_generation; or declare "
+            "the engine lost"
+        ),
     ),
     engine(
         "MEM-51",
         "Release answers 200 with null on an idle engine, for unknown tags too.",
         answered(all_of(release, _json, idle), said(200, body=None)),
         [f"{WU}:337@0.5.23"],
+        mend="look at release_memory_occupation: idle is all it asks; unknown tags are ignored, and the body is null",
     ),
     engine(
         "MEM-52",
         "Resuming what was released answers 200 with null.",
         answered(all_of(resume, _json, _known), said(200, body=None)),
         [f"{WU}:383@0.5.23"],
+        mend="look at resume_memory_occupation: the body is null",
     ),
     engine(
         "MEM-53",
         "Resuming a tag that is not released kills the engine.",
         answered(all_of(resume, _json, lambda c, s: not _known(c, s)), DIES),
         [f"{WU}:383@0.5.23", "verl-project/verl#7289"],
+        mend="look at the set of offloaded tags: removing one that is not in it raises in the scheduler",
     ),
     engine(
         "MEM-54",
         "Releasing while a request runs kills the engine.",
         answered(all_of(release, lambda c, s: s.paused == "", busy), DIES),
         [f"{WU}:337@0.5.23"],
+        mend="look at the assert in release_memory_occupation: it wants an idle scheduler",
     ),
     engine(
         "MEM-55",
         "Without a memory saver a second release is answered 200 and changes nothing.",
         answered(_twice, said(200, body=None)),
         [f"{WU}:337@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the adapter without a memory saver: its pause does nothing, a second time too",
     ),
     engine(
         "MEM-56",
@@ -143,6 +158,7 @@ RULES = (
         ),
         [f"{WU}:309@0.5.23", "observed 0.5.23 on CPU"],
         versions=">=0.5.21",
+        mend="look at the session's checks: none looks at memory tags",
     ),
     engine(
         "MEM-57",
@@ -150,6 +166,7 @@ RULES = (
         answered(all_of(release, _queued("retract")), said(200, body=None)),
         ["managers/scheduler.py:5011@0.5.21"],
         versions=">=0.5.21",
+        mend="look at the assert in release_memory_occupation: since 0.5.21 a queue under a pause does not count",
     ),
     engine(
         "MEM-58",
@@ -157,6 +174,7 @@ RULES = (
         answered(all_of(release, _queued("retract")), DIES),
         ["managers/scheduler_components/weight_updater.py:212@0.5.20"],
         versions="<0.5.21 || miles",
+        mend="look at the assert in release_memory_occupation: before 0.5.21 the queue counts",
     ),
     engine(
         "MEM-59",
@@ -167,6 +185,7 @@ RULES = (
             "cached_tokens 0",
         ),
         [f"{WU}:337@0.5.23"],
+        mend="look at the release of kv_cache: it flushes the cache first",
     ),
     *saver.RULES,
 )

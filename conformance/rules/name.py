@@ -102,6 +102,10 @@ RULES = (
         ["weight_sync/tensor_bucket.py:19@0.5.23", "NovaSky-AI/SkyRL#1816"],
         follows=LEFT_OUT,
         echoes=WRONG,
+        mend=(
+            "write names, shapes, dtypes and offsets in one pass over the same list that fills the bytes; aligned "
+            "where dtypes are mixed"
+        ),
     ),
     refit(
         "NAME-2",
@@ -109,6 +113,10 @@ RULES = (
         every(each_part(_complete, over=fleet_parts), _empty_fails),
         [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471", "NVIDIA-NeMo/RL#3519"],
         follows=LEFT_OUT,
+        mend=(
+            "compare the names to be sent with the model's full list before the first call, and raise where the set "
+            "is empty or smaller"
+        ),
     ),
     refit(
         "NAME-3",
@@ -118,6 +126,10 @@ RULES = (
         follows=LEFT_OUT,
         echoes=WRONG,
         asks=["buckets"],
+        mend=(
+            "cut buckets between tensors and carry the remainder to the next one; check with a bucket smaller than "
+            "the largest tensor"
+        ),
     ),
     refit(
         "NAME-4",
@@ -126,72 +138,90 @@ RULES = (
         ["THUDM/slime#1673", "NVIDIA-NeMo/RL#3226", "radixark/miles#1730"],
         follows=LEFT_OUT,
         echoes=WRONG,
+        mend="send biases, q/k norms and an untied lm_head gathered to their full shape, by their checkpoint names",
     ),
     refit(
         "NAME-71",
         "A refit that reports success left out no tensor of the policy's state.",
         each_part(_nothing_left_out),
         [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471"],
+        mend=(
+            "iterate the whole state_dict (all dtypes, replicated and last tensors), flush the last bucket, and count "
+            "names before success"
+        ),
     ),
     engine(
         "NAME-51",
         "A name that the model does not know is skipped, with 200.",
         every(push_answered("unknown-name", said(200)), push_unchanged("unknown-name")),
         [f"{LLAMA}:779@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the model's load_weights: an unknown name is skipped with a warning",
     ),
     engine(
         "NAME-52",
         "load_format direct wants the device's names: another name kills the engine.",
         push_answered("direct-unknown-name", DIES),
         [f"{MWU}:438@0.5.23"],
+        mend="look at load_format direct: a name that is no parameter of the model raises in the scheduler",
     ),
     engine(
         "NAME-53",
         "Missing names are not noticed: half of a set is a success, and leaves a mixture.",
         every(push_answered("half", said(200)), push_gives("half")),
         [f"{LLAMA}:701@0.5.23", "observed 0.5.21 on a GPU"],
+        mend="look at load_weights: nothing counts what did not come",
     ),
     engine(
         "NAME-54",
         "dtypes are cast silently: float32 tensors of the same values give the same answers.",
         every(push_answered("cast", said(200)), push_gives("cast")),
         ["model_loader/weight_utils.py:1582@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the default weight loader: copy_ casts to the parameter's dtype",
     ),
     engine(
         "NAME-55",
         "A plain parameter of the wrong length kills the engine.",
         push_answered("wrong-length", DIES),
         ["model_loader/weight_utils.py:1582@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the default weight loader: a shape that does not fit is an assert, in the scheduler",
     ),
     engine(
         "NAME-56",
         "A bucket may mix dtypes as long as every tensor is aligned.",
         every(push_answered("mixed", said(200)), push_gives("mixed")),
         ["weight_sync/tensor_bucket.py:19@0.5.23"],
+        mend="look at the bucket's views: offsets are in bytes and each dtype needs its alignment",
     ),
     engine(
         "NAME-57",
         "An empty list of tensors is a success and changes nothing.",
         every(push_answered("no-tensors", said(200)), push_unchanged("no-tensors")),
         [f"{MWU}:372@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the load of an empty list: no tensor, no error",
     ),
     engine(
         "NAME-58",
         "load_format direct takes the device's own names and local shards.",
         every(push_answered("direct", said(200)), push_gives("direct")),
         [f"{MWU}:372@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at load_format direct: tensors are copied into parameters by their own names, without slicing",
     ),
     refit(
         "NAME-72",
         "Streams that bring no tensor fail the refit, and no engine is told its version.",
         must_fail("nothing"),
         ["NVIDIA-NeMo/RL#3519"],
+        mend="count the tensors of every stream; where none came raise before any bucket or version is sent",
     ),
     refit(
         "NAME-73",
         "Streams of one engine's ranks that differ in names, dtypes or length fail the refit.",
         must_fail("uneven", "renamed", "retyped"),
         ["NVIDIA-NeMo/RL#3519"],
+        mend=(
+            "compare names, dtypes and lengths of the ranks' streams while they are merged, and raise at the first "
+            "that differs"
+        ),
     ),
     refit(
         "NAME-74",
@@ -200,5 +230,6 @@ RULES = (
         ["NVIDIA-NeMo/RL#3519"],
         needs=("call", "trainer:walk"),
         black_box="only the trainer's ranks know what they gather",
+        mend="stream the policy's export once, and take names, shapes and dtypes from that pass or from a cached plan",
     ),
 )

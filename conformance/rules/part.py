@@ -69,6 +69,10 @@ RULES = (
         _nothing_torn_is_served,
         [f"{WU}:187@0.5.23", "sgl-project/sglang-omni#784", "NVIDIA-NeMo/RL#3330"],
         follows=["NAME-71"],
+        mend=(
+            "after a failed bucket keep the engine paused, end the session, and continue it only once a complete set "
+            "is in; or give it up"
+        ),
     ),
     refit(
         "PART-71",
@@ -76,17 +80,23 @@ RULES = (
         each_part(_nothing_in_between),
         ["managers/tokenizer_control_mixin.py:470@0.5.23", "OpenRLHF/OpenRLHF#1262", "NVIDIA-NeMo/RL#3519"],
         follows=["NAME-71"],
+        mend=(
+            "pause before the first bucket and continue after the end; a pause that lets requests run on between "
+            "buckets is not enough"
+        ),
     ),
     engine(
         "PART-51",
         "A bucket that was taken stays, whatever becomes of the rest of its session.",
         every(push_answered("first-half", said(200)), push_gives("first-half")),
         [f"{WU}:232@0.5.23"],
+        mend="look at the updater: there is no rollback, so a bucket that was taken stays in the live weights",
     ),
     engine(
         "PART-52",
         "A complete set heals a partial one, in a session of its own.",
         every(push_answered("heal", said(200)), push_gives("heal")),
         [f"{WU}:232@0.5.23"],
+        mend="look at the updater: it keeps no error state, and a later whole set makes the weights whole",
     ),
 )

@@ -200,18 +200,33 @@ RULES = (
         "Every engine that a refit paused runs again after it, on every way out, also when only some were paused.",
         _restored,
         [f"{TM}:2267@0.5.23", "NVIDIA-NeMo/RL#3612", "OpenRLHF/OpenRLHF#1262"],
+        speaks_of=["pause_generation"],
+        mend=(
+            "enter the try whose finally posts /continue_generation before the first pause, and continue each engine "
+            "on its own, whatever the others answered"
+        ),
     ),
     refit(
         "PAUSE-2",
         "A continue that was not confirmed is repeated until it is.",
         each_part(_confirmed),
         ["PrimeIntellect-ai/prime-rl#2759"],
+        speaks_of=["continue_generation"],
+        mend=(
+            "post /continue_generation in a loop with a short wait until it answers 200 or the engine is given up; it "
+            "does no harm twice"
+        ),
     ),
     refit(
         "PAUSE-3",
         "A refit does with requests what its pause mode says: retract and in_place abort none, abort no later one.",
         each_part(_traffic_survives),
         ["managers/scheduler.py:5817@0.5.23", "radixark/miles#2589"],
+        speaks_of=["pause_generation"],
+        mend=(
+            "send the declared mode with /pause_generation, post no /abort_request beside it, and update with "
+            "abort_all_requests left false"
+        ),
     ),
     refit(
         "PAUSE-5",
@@ -222,6 +237,11 @@ RULES = (
             "areal-project/AReaL#1444",
             "OpenRLHF/OpenRLHF#1262",
         ],
+        speaks_of=["continue_generation"],
+        mend=(
+            "order per engine: the last bucket's answer, then /end_weight_update and its answer, then "
+            "/continue_generation"
+        ),
     ),
     refit(
         "PAUSE-6",
@@ -229,41 +249,57 @@ RULES = (
         each_call(_after_tags),
         ["NVIDIA-NeMo/RL#3612"],
         asks=["phase"],
+        speaks_of=["continue_generation"],
+        mend=(
+            "post /resume_memory_occupation for every tag that was released, wait for its 200, and only then "
+            "/continue_generation"
+        ),
     ),
     engine(
         "PAUSE-51",
         "Pause and continue answer 200, in every mode, twice, and without a pause before.",
         _both_answered,
         ["entrypoints/http_server.py:1831@0.5.23", "entrypoints/http_server.py:1844@0.5.23"],
+        mend="look at the pause and continue handlers: both are idempotent and answer 200 whatever the state was",
     ),
     engine(
         "PAUSE-52",
         "An unknown pause mode is refused with 400.",
         answered(lambda c, s: c.op == "pause_generation" and c.arg("mode", "abort") not in MODES, said(400)),
         ["managers/io_struct.py:1927@0.5.23", "managers/io_struct.py:1353@0.5.12.post1"],
+        mend="look at the request's type: mode is one of abort, in_place, retract, and validation answers 400",
     ),
     engine(
         "PAUSE-53",
         "abort: every running request ends with finish reason abort before the pause is answered.",
         _fates("abort", _aborted, "finish reason abort, before the pause is answered"),
         [f"{TM}:2267@0.5.23"],
+        mend=(
+            "look at pause_generation in the tokenizer manager: it aborts, and waits for the aborted, before it answers"
+        ),
     ),
     engine(
         "PAUSE-54",
         "retract: running requests are queued again and end only after continue, retracted once or more, not aborted.",
         _fates("retract", _retracted, "ends after continue, num_retractions >= 1"),
         ["managers/scheduler.py:5817@0.5.23"],
+        mend=(
+            "look at the scheduler's retract: running requests go back to the waiting queue, count a retraction, and "
+            "are computed anew"
+        ),
     ),
     engine(
         "PAUSE-55",
         "in_place: running requests freeze and end only after continue, neither retracted nor aborted.",
         _fates("in_place", _frozen, "ends after continue, num_retractions 0"),
         ["managers/scheduler.py:5817@0.5.23"],
+        mend="look at the scheduler's in_place pause: the batch stays as it is and goes on at continue",
     ),
     engine(
         "PAUSE-56",
         "A request that arrives while paused is never refused: it waits for continue.",
         _new_requests_wait,
         [f"{TM}:939@0.5.23"],
+        mend="look at generate_request: it waits on the pause condition before a request goes to the scheduler",
     ),
 )

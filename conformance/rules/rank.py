@@ -119,6 +119,10 @@ RULES = (
         each_part(_right_producers),
         [f"{WORKER}:200@0.5.23", "NVIDIA-NeMo/RL#3519", "vllm-project/vllm#48981"],
         follows=["NAME-71"],
+        mend=(
+            "gather payloads by tp rank and send serialized_named_tensors[i] from the process on the GPU of tp rank i "
+            "of that very engine"
+        ),
     ),
     refit(
         "RANK-2",
@@ -127,6 +131,10 @@ RULES = (
         ["sgl-project/sglang#32580", "Tencent-Hunyuan/UniRL#227"],
         needs=("call", "trainer:export"),
         black_box="equal payloads may be two exports of one tensor: only who made them can tell",
+        mend=(
+            "export once for every tp rank; do not repeat rank 0's payload for the others, nor send an export a "
+            "second time"
+        ),
     ),
     refit(
         "RANK-3",
@@ -135,6 +143,10 @@ RULES = (
         ["NovaSky-AI/SkyRL#1398", f"{WORKER}:200@0.5.23"],
         follows=["NAME-71"],
         echoes=["VERIF-1"],
+        mend=(
+            "take each engine's tp size from the engine (its /server_info), not from the first one or the config, and "
+            "gather within its own ranks"
+        ),
     ),
     refit(
         "RANK-4",
@@ -143,30 +155,40 @@ RULES = (
         ["THUDM/slime#2134"],
         follows=["NAME-71"],
         echoes=["VERIF-1"],
+        mend=(
+            "let every rank enter each gather, with an empty or filler payload where it has nothing, and send one "
+            "payload per rank"
+        ),
     ),
     engine(
         "RANK-51",
         "A payload list shorter than the number of ranks kills the engine.",
         _at_tp_2(push_answered("short-list", DIES)),
         [f"{WORKER}:200@0.5.23", "observed 0.5.23 on CPU, tp 2"],
+        mend=(
+            "look at the worker's indexing of the payload list by tp rank: too short is an IndexError in the scheduler"
+        ),
     ),
     engine(
         "RANK-52",
         "Payloads beyond the number of ranks are ignored.",
         _at_tp_2(every(push_answered("long-list", said(200)), push_gives("long-list"))),
         [f"{WORKER}:200@0.5.23", "observed 0.5.21 on a GPU"],
+        mend="look at the worker's indexing of the payload list by tp rank: nobody compares its length",
     ),
     engine(
         "RANK-53",
         "Each rank takes its own payload and nobody compares: ranks fed from two sets answer 200 and serve neither.",
         _at_tp_2(every(push_answered("torn-ranks", said(200)), push_gives("torn-ranks"))),
         [f"{WORKER}:200@0.5.23", "observed 0.5.21 on two GPUs"],
+        mend="look at the load on each rank: no cross-rank check is made, and a test must show what is then served",
     ),
     engine(
         "RANK-54",
         "Payloads of full tensors may be swapped among ranks: each rank cuts its own shard.",
         _at_tp_2(every(push_answered("swapped", said(200)), push_gives("swapped"))),
         ["layers/linear.py:570@0.5.23", "observed 0.5.21 on two GPUs"],
+        mend="look at the layers' weight_loader: it slices a full tensor by its own tp rank",
     ),
     refit(
         "RANK-71",
@@ -176,6 +198,10 @@ RULES = (
         needs=("call", "trainer:export"),
         black_box="what lies in a payload is told by who made it",
         follows=["NAME-71"],
+        mend=(
+            "cut buckets by one plan that all ranks share, or align the streams by name, so that a call carries the "
+            "same names for every rank"
+        ),
     ),
     refit(
         "RANK-72",
@@ -184,5 +210,9 @@ RULES = (
         ["NVIDIA-NeMo/RL#3519", "THUDM/slime#1326"],
         needs=("call", "trainer:receiver"),
         black_box="an engine does not see where its payloads were received",
+        mend=(
+            "pass the device's index within the process (torch.cuda.current_device()), not the number that nvidia-smi "
+            "gives it"
+        ),
     ),
 )

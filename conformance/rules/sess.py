@@ -92,6 +92,10 @@ RULES = (
         each_part(_buckets_inside),
         [f"{WU}:234@0.5.23", "NVIDIA-NeMo/RL#3519"],
         versions=SESSIONS,
+        mend=(
+            "post /begin_weight_update before the first bucket, and /end_weight_update once the last bucket was "
+            "answered, in a finally of their own"
+        ),
     ),
     refit(
         "SESS-3",
@@ -99,6 +103,10 @@ RULES = (
         each_part(_begins_again),
         [f"{WU}:309@0.5.23", "vllm-project/vllm#39212"],
         versions=SESSIONS,
+        mend=(
+            "in the handler of a failed refit post /end_weight_update; where a begin answers 400 'already open', end "
+            "that session and begin again"
+        ),
     ),
     refit(
         "SESS-4",
@@ -106,6 +114,10 @@ RULES = (
         each_part(_once_per_refit),
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
         versions=SESSIONS,
+        mend=(
+            "begin and end once per refit and engine, outside the loop over buckets; no begin or end per bucket, per "
+            "dtype or per rank"
+        ),
     ),
     refit(
         "SESS-71",
@@ -113,6 +125,10 @@ RULES = (
         each_part(_end_of_what),
         [f"{WU}:323@0.5.23", "NVIDIA-NeMo/RL#3612"],
         versions=SESSIONS,
+        mend=(
+            "keep a flag that a 200 of /begin_weight_update, or its silence, sets and the end clears; post the end "
+            "only while it is set"
+        ),
     ),
     engine(
         "SESS-51",
@@ -123,6 +139,10 @@ RULES = (
         ),
         [f"{WU}:234@0.5.23", f"{WU}:219@0.5.21"],
         versions=">=0.5.21",
+        mend=(
+            "look at the session check of the weight updater: it stands before any payload is opened, and refuses "
+            "without touching weights"
+        ),
     ),
     engine(
         "SESS-52",
@@ -133,6 +153,7 @@ RULES = (
         ),
         [f"{WU}:309@0.5.23"],
         versions=">=0.5.21",
+        mend="look at begin_weight_update: an open session is refused with 400, and neither closed nor begun anew",
     ),
     engine(
         "SESS-53",
@@ -140,6 +161,7 @@ RULES = (
         answered(all_of(end, closed), said(400, NOT_OPEN)),
         [f"{WU}:323@0.5.23"],
         versions=">=0.5.21",
+        mend="look at end_weight_update: without an open session it answers 400 before anything is finalised",
     ),
     engine(
         "SESS-54",
@@ -150,6 +172,7 @@ RULES = (
         ),
         ["entrypoints/http_server.py:1395@0.5.20"],
         versions="<0.5.21,!=miles",
+        mend="look at the route table: before 0.5.21 no session routes exist, and an update must not ask for one",
     ),
     engine(
         "SESS-55",
@@ -163,6 +186,10 @@ RULES = (
         ),
         ["managers/scheduler_components/weight_updater.py:254@3003d70f"],
         versions="miles",
+        mend=(
+            "look at the asserts of the weight updater: they raise in the scheduler, so the process dies and does not "
+            "answer 400"
+        ),
     ),
     engine(
         "SESS-56",
@@ -170,6 +197,9 @@ RULES = (
         changed(lambda c, s: c.op == BUCKET and s.session == "open" and c.ok),
         [f"{WU}:252@0.5.23", "observed 0.5.21 on a GPU"],
         versions=">=0.5.21 || miles",
+        mend=(
+            "look at where a bucket is loaded: into the live parameters at once, not into a copy that the end swaps in"
+        ),
     ),
     engine(
         "SESS-57",
@@ -177,6 +207,9 @@ RULES = (
         every(answered(all_of(op("begin_weight_update"), closed), said(200, "Success")), unchanged(_empty_session)),
         [f"{WU}:323@0.5.23", "model_loader/loader.py:1079@0.5.23"],
         versions=">=0.5.21 || miles",
+        mend=(
+            "look at what the end derives: of dense layers nothing, so an empty session leaves their weights bit by bit"
+        ),
     ),
     engine(
         "SESS-58",
@@ -189,5 +222,6 @@ RULES = (
         ),
         ["entrypoints/http_server.py:635@0.5.23", "entrypoints/http_server.py:1458@0.5.23"],
         versions=">=0.5.21 || miles",
+        mend="look at the routes' body parsing: a missing JSON body goes through the handler that turns 422 into 400",
     ),
 )

@@ -270,12 +270,21 @@ RULES = (
         "Publishing a version leaves requests alone.",
         each_call(_no_side_effect),
         ["entrypoints/http_server.py:1527@0.5.23", "radixark/miles#2589"],
+        speaks_of=[":weight_version", "update_weight_version"],
+        mend=(
+            "send weight_version with the last bucket, or /update_weight_version with abort_all_requests false: its "
+            "default true aborts what runs"
+        ),
     ),
     refit(
         "VER-3",
         "The version that a sample is labelled with is one whose weights gave its tokens.",
         _honest_rollouts,
         ["rllm-org/rllm#622"],
+        mend=(
+            "label a sample with the weight_version of its own reply (meta_info), not with the version that the "
+            "trainer holds when it reads it"
+        ),
     ),
     refit(
         "VER-4",
@@ -283,30 +292,46 @@ RULES = (
         _labels_whole_sets,
         ["NVIDIA-NeMo/RL#3519"],
         follows=["NAME-71"],
+        mend=(
+            "send weight_version with the last bucket alone, of this refit's version; earlier buckets and failed "
+            "refits carry none"
+        ),
     ),
     refit(
         "VER-71",
         "All buckets of one refit carry the same version, and another refit another one.",
         _one_version_per_refit,
         ["NVIDIA-NeMo/RL#3612"],
+        speaks_of=[":weight_version", "update_weight_version"],
+        mend=(
+            "make the version once per refit, before the loop over engines and buckets, and let no two refits share one"
+        ),
     ),
     engine(
         "VER-51",
         "An update that names a version says so in its message, and model_info shows it at once, before any end.",
         _says_so,
         ["managers/tokenizer_control_mixin.py:563@0.5.23", "observed 0.5.21 on a GPU"],
+        mend=(
+            "look at where the tokenizer manager sets weight_version: at the update's answer, not at the end of the "
+            "session"
+        ),
     ),
     engine(
         "VER-52",
         "An update without a version, and one that was refused, leave the version as it is.",
         _only_named_updates,
         ["managers/tokenizer_control_mixin.py:563@0.5.23"],
+        mend="look at the guard around weight_version: only an accepted update that names one moves it",
     ),
     engine(
         "VER-53",
         "update_weight_version aborts every running request, unless told not to.",
         _aborts_by_default,
         ["managers/io_struct.py:2155@0.5.23", "radixark/miles#2589"],
+        mend=(
+            "look at update_weight_version: abort_all_requests is true by default, and false must leave requests alone"
+        ),
     ),
     engine(
         "VER-54",
@@ -314,6 +339,7 @@ RULES = (
         _spans,
         ["utils/weight_versions.py:66@0.5.19", f"{TM}:2508@0.5.23"],
         versions=">=0.5.19 || miles",
+        mend="look at the spans that the scheduler collects: one per version, contiguous, up to the last output token",
     ),
     engine(
         "VER-55",
@@ -321,12 +347,14 @@ RULES = (
         _label_at_delivery,
         [f"{TM}:1683@0.5.12.post1"],
         versions="<0.5.19,!=miles",
+        mend="look at where the reply is labelled: at its delivery, with the version of that moment",
     ),
     engine(
         "VER-56",
         "A generation that begins after an update carries its version.",
         _fresh_label,
         [f"{TM}:2508@0.5.23"],
+        mend="look at the label of a fresh request: it is read after the update that came before it",
     ),
     engine(
         "VER-57",
@@ -334,6 +362,7 @@ RULES = (
         answered(op("get_weight_version", "weight_version"), said(404, DEPRECATED)),
         ["entrypoints/http_server.py:798@0.5.20"],
         versions="<0.5.21 || miles",
+        mend="look at the deprecated routes: they stay, with 404 and a hint",
     ),
     engine(
         "VER-58",
@@ -341,6 +370,7 @@ RULES = (
         every(answered(op("get_weight_version", "weight_version"), said(404, body={"detail": "Not Found"}))),
         ["entrypoints/http_server.py:780@0.5.21"],
         versions=">=0.5.21",
+        mend="look at the route table: the deprecated routes are gone since 0.5.21",
     ),
     engine(
         "VER-59",
@@ -348,5 +378,9 @@ RULES = (
         _moved_by_a_refused_flush,
         ["managers/scheduler_components/weight_updater.py:251@0.5.22"],
         versions=">=0.5.22",
+        mend=(
+            "look at both holders of the version: the scheduler moves before the flush is tried, the tokenizer "
+            "manager only on success"
+        ),
     ),
 )

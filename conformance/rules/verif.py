@@ -158,12 +158,17 @@ RULES = (
         each_part(_round_trip, over=fleet_parts),
         ["lightseekorg/tokenspeed#1373"],
         follows=["NAME-71"],
+        mend=(
+            "compare after a refit: weights_checker's checksum, or get_weights_by_name beside the policy; then look "
+            "at bucket cutting and at the state sent"
+        ),
     ),
     engine(
         "VERIF-2",
         "The proof covers what the stream carries: any one tensor left out, norms and biases too, changes an answer.",
         every(push_answered("omitted", said(200)), _sees_every_tensor),
         ["sgl-project/sglang#37557"],
+        mend="look at the canaries: a tensor that no answer depends on must get a prompt, or a read, that shows it",
     ),
     refit(
         "VERIF-3",
@@ -171,6 +176,10 @@ RULES = (
         each_part(_read_back, over=fleet_parts),
         ["models/llama.py:799@0.5.23", "lightseekorg/tokenspeed#1373"],
         follows=["NAME-71", "VERIF-1"],
+        mend=(
+            "read the named tensor with get_weights_by_name and compare it with the policy's: a cast, a stale copy or "
+            "a wrong slice shows there"
+        ),
     ),
     refit(
         "VERIF-4",
@@ -178,6 +187,10 @@ RULES = (
         _through_the_gate,
         ["NVIDIA-NeMo/RL#3612", "sgl-project/sglang#14178"],
         follows=["NAME-71", "VERIF-1", "DERIV-1", "DERIV-2"],
+        mend=(
+            "look at what else is broken first: stale KV (flush), stale scales, a missing tensor or ranks of "
+            "different updates raise this error"
+        ),
     ),
     engine(
         "VERIF-51",
@@ -187,6 +200,7 @@ RULES = (
             said(400, "Unsupported action='bogus'"),
         ),
         [f"{CHECKER}:149@0.5.23"],
+        mend="look at the checker's actions: an unknown one is an answer of 400",
     ),
     engine(
         "VERIF-52",
@@ -194,11 +208,13 @@ RULES = (
         _checksum_follows_content,
         ["managers/tokenizer_control_mixin.py:896@0.5.23", "observed 0.5.23 on CPU"],
         versions=">=0.5.23",
+        mend="look at the checker's checksum: computed on every rank, gathered, and of the content alone",
     ),
     engine(
         "VERIF-53",
         "get_weights_by_name reads llama weights by their checkpoint names; an unknown name answers 400.",
         _reads_by_name,
         ["entrypoints/http_server.py:1559@0.5.23", "observed 0.5.23 on CPU"],
+        mend="look at the model's get_weights_by_name: fused names map back to those of the checkpoint",
     ),
 )
