@@ -204,8 +204,11 @@ class Collectives:
             )
             end(Raised("RuntimeError", text))
 
-        if rank == 0:  # the source of its own broadcasts: it keeps what its new, unwritten tensors hold
-            end([np.zeros(size, np.uint8) for size in sizes_of(effect)])
+        if rank == 0:  # the source of its own broadcasts: of what its new, unwritten tensors hold
+            unwritten = [np.zeros(size, np.uint8) for size in sizes_of(effect)]
+            for buffer in unwritten:
+                mesh.send(buffer)
+            end(unwritten)
             return
         later(self.timeout_s, give_up)
         mesh.receive(rank, sizes_of(effect), end)

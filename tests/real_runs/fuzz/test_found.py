@@ -121,14 +121,14 @@ def test_a_distributed_update_of_nothing_waits_for_nobody():
     assert FakeUpdater("0.5.21").play([JOIN, BEGIN, gone])[-1]["success"] is True
 
 
-@pytest.mark.parametrize("version", ["0.5.20", "0.5.23"])
-def test_the_only_member_of_a_group_waits_for_nobody(version):
+@pytest.mark.parametrize(("version", "tp"), [("0.5.20", 1), ("0.5.23", 1), ("0.5.20", 2), ("0.5.23", 2)])
+def test_the_ranks_of_an_engine_that_are_a_group_alone_wait_for_nobody(version, tp):
     alone = {"group_name": "g", "master_address": "127.0.0.1", "master_port": {"$port": 0}, "backend": "gloo"}
     body = {"names": ["model.nothing.weight"], "dtypes": ["float32"], "shapes": [[2]], "group_name": "g"}
-    steps = [s.call("init_weights_update_group", {**alone, "rank_offset": 0, "world_size": 1})]
+    steps = [s.call("init_weights_update_group", {**alone, "rank_offset": 0, "world_size": tp})]
     steps += [s.BEGIN] if version == "0.5.23" else []
     steps += [s.call("update_weights_from_distributed", body), s.canary()]
-    done = FakeSide(version, tiny()).perform(s.Sequence(name="alone", about="", steps=steps))
+    done = FakeSide(version, tiny(tp)).perform(s.Sequence(name="alone", about="", steps=steps))
     assert [answer.status for answer in done.answers] == [200] * len(steps)
 
 
