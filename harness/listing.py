@@ -112,6 +112,7 @@ def explained(book: Book, name: str) -> list[str]:
         f"  side       {'an engine must' if rule.side == 'engine' else 'a client must'}",
         f"  sglang     {rule.versions or 'every version'}",
         *(f"  clause     {citation}" for citation in rule.citations),
+        *([f"  mend       {one_line(rule.mend)}"] if rule.mend else []),
         f"  reads      {' '.join(sorted(rule.needs)) or 'calls, canaries and traffic only'}",
         f"  provenance {kind}{f' on {where}' if where else ''}{f': {why}' if why else ''}",
     ]

@@ -125,6 +125,8 @@ def judge_files(
             for word, told_ in (("allowed", " | ".join(verdict.allowed)), ("actual", verdict.actual)):
                 console.print(f"  {word:<8} {told_}", markup=False)
             console.print(f"  {'where':<8} {verdict.where}", markup=False)
+            if rule.mend:
+                console.print(f"  {'mend':<8} {rule.mend}", markup=False)
         elif verdict.status == "held":
             console.print(f"{rule.id}  held  ×{verdict.exercised}", markup=False)
     header = history.header

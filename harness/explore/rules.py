@@ -36,6 +36,40 @@ TEXTS: Mapping[str, str] = {
 """What each invariant promises. Not their docstrings: an optimised Python has none."""
 
 
+MENDS: Mapping[str, str] = {
+    "one_session": (
+        "track per engine whether a session may be open (after a begin's 200 or silence), and begin or end by that "
+        "state alone"
+    ),
+    "complete_when_ok": (
+        "do not skip or swallow a failed call: success may be reported only when every engine that is kept got all of "
+        "the refit's calls"
+    ),
+    "resumed": (
+        "continue every engine that holds whole weights in a finally, again until confirmed; say ENGINE_HELD or "
+        "ENGINE_LOST of the rest"
+    ),
+    "memory_back": "resume released tags in a finally before continue, again where the answer was lost",
+    "tokens_are_honest": (
+        "after any failed call hold the engine paused until a complete set, a flush and its label are in, or give it up"
+    ),
+    "failure_is_told": (
+        "raise when a call failed for good, with the engine's own message in the error; a later success of another "
+        "call is no excuse"
+    ),
+    "next_refit_succeeds": (
+        "clean up after a failure so that the next refit can begin: end the session, forget half-made state, resume "
+        "memory, continue"
+    ),
+    "in_time": "bound every wait, retry loop and clean-up by one deadline that is taken when the refit begins",
+    "given_up_is_given_up": (
+        "drop an engine from the list of targets, and cancel what is in flight to it, when it is given up; no "
+        "clean-up calls either"
+    ),
+}
+"""What a trainer should do about each."""
+
+
 def verdicts(history: History, recorded: History) -> dict[str, Verdict]:
     """Rule id -> what it says of `history`; `recorded` is the fault-free run of the same scenario.
 
@@ -68,6 +102,7 @@ def _rule(number: int, check: Check) -> Rule:
         versions="",
         citations=(f"fault exploration, invariant {check.__name__}",),
         judge=_alone,
+        mend=MENDS[check.__name__],
     )
 
 

@@ -71,6 +71,7 @@ def _result(result: Result) -> dict[str, Any]:
         "text": rule.text,
         "versions": rule.versions,
         "citations": list(rule.citations),
+        "mend": rule.mend,
         "engine": result.version,
         "sut": result.sut,
         "tp": result.tp,

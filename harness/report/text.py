@@ -83,6 +83,8 @@ def failure(result: Result, lane: LaneInfo, echo: Result | None = None) -> str:
         for follows in result.causes:
             told = one_line(follows.actual)
             lines.append(f"  follows  likely from {follows.rule}, which the same history breaks: {told}")
+        if rule.mend:
+            lines.append(f"  mend     {one_line(rule.mend)}")
     lines.append(f"  replay   {result.replay}")
     return "\n".join(lines)
 

@@ -35,6 +35,7 @@ def _rule(check: Check) -> Rule:
         citations=check.citations,
         judge=_judge(check.rule),
         needs=frozenset({"harness:evidence"}),
+        mend=check.mend,
     )
 
 
