@@ -37,6 +37,9 @@ def diff(
     seed: Annotated[int, typer.Option(help="Seed of the first sequences.")] = 0,
     fatal: Annotated[int, typer.Option(min=0, help="Let so many sequences kill the server: each costs a start.")] = 0,
     tp: Annotated[int, typer.Option(min=1, max=2, help="Tensor-parallel ranks of the server.")] = 1,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="The server's tiny model: llama, qwen2 or qwen3, or one with -tied.")
+    ] = "llama",
     time_limit: Annotated[float, typer.Option(min=1, help="Stop asking a server after so many seconds.")] = math.inf,
     tape: Annotated[
         Path | None,
@@ -48,6 +51,9 @@ def diff(
     keep_corpus: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write sequences with the oracle's answers into this folder.")
     ] = None,
+    keep_test: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every difference as a test into this folder.")
+    ] = None,
 ) -> int:
     """Compare the fake with SGLang on random calls, legal and illegal; a difference comes as its shortest sequence."""
     if oracle == bool(against):
@@ -57,11 +63,12 @@ def diff(
     if against:
         from real_runs.fuzz.server_run import ServerSettings
 
-        wanted = ServerSettings(against, engine, steps, seed, fatal, tp, time_limit, tape, keep_record, keep_corpus)
+        kept = (tape, keep_record, keep_corpus, keep_test)
+        wanted = ServerSettings(against, engine, steps, seed, fatal, tp, model, time_limit, *kept)
         return 0 if _server(wanted) else 1
     from real_runs.fuzz import oracle_run
 
-    settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus)
+    settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus, keep_test)
     if derive:
         typer.echo(oracle_run.derived(settings, derive))
         return 0

@@ -10,21 +10,21 @@ from pathlib import Path
 from fakes.engine.profiles import UnknownVersion, profile
 from harness.errors import UsageError
 from real_runs import env as environments
-from real_runs.fuzz import corpus, records
+from real_runs.fuzz import corpus, records, regression
 from real_runs.fuzz.cells import coverage, reached
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.known import Explainer
 from real_runs.fuzz.link import Oracle, OracleProcess, plain_python
 from real_runs.fuzz.search import CHUNK, Found, search
 from real_runs.fuzz.steps import Answer, Step, Vocabulary
-from real_runs.fuzz.telling import told
+from real_runs.fuzz.telling import name_of, told, whole_file
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class OracleSettings:
-    """What to ask and how much. `keep_record` and `keep_corpus` are folders, or None."""
+    """What to ask and how much. `keep_record`, `keep_corpus` and `keep_test` are folders, or None."""
 
     version: str
     steps: int
@@ -32,6 +32,7 @@ class OracleSettings:
     checkout: Path | None = None
     keep_record: Path | None = None
     keep_corpus: Path | None = None
+    keep_test: Path | None = None
 
     def replay(self) -> str:
         """The command that does it again."""
@@ -103,6 +104,9 @@ def run(settings: OracleSettings, oracle: Oracle, say: Say) -> bool:
         say(f"  not reached: {operation} while {state}")
     for divergence in found.divergences:
         say(told(divergence, version, settings.replay()))
+        if settings.keep_test is not None:
+            content = whole_file(divergence, version)
+            say(str(regression.keep(settings.keep_test, name_of(divergence, version), content)))
     if found.divergences:
         return False
     if settings.keep_record is not None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import pprint
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -12,18 +10,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from fakes.engine.profiles import UnknownVersion, profile
 from harness.errors import UsageError
 from real_runs import env as environments
 from real_runs.comparing import Difference
-from real_runs.fuzz import records
+from real_runs.fuzz import records, regression
 from real_runs.fuzz.cells import Cell
 from real_runs.fuzz.known import Known, load
 from real_runs.fuzz.server_cells import LIVES, why_not
-from real_runs.fuzz.server_search import Found, Limits, Search, hunt
+from real_runs.fuzz.server_search import Limits, Search, hunt
 from real_runs.fuzz.server_steps import ServerVocabulary
+from real_runs.fuzz.server_telling import progress, reach, summary, told
 from real_runs.fuzz.sides import FakeSide, RealSide, attached, started, tiny
 from real_runs.fuzz.smallest import smallest
 from real_runs.fuzz.tape import Tape, pack, telling
@@ -33,8 +30,6 @@ Say = Callable[[str], None]
 LANE = "sglang-cpu:"
 FEW = 100
 """So many missing cells are looked into even where no record is kept: each costs the fake a run."""
-SHOWN_CELLS = 20
-"""Cells of one reason that are printed; the record has all."""
 SHOWN = 4
 """Findings of one run that are made small and told."""
 
@@ -52,26 +47,40 @@ class ServerSettings:
     seed: int
     fatal: int = 0
     tp: int = 1
+    model: str = "llama"
     seconds: float = float("inf")
     tape: Path | None = None
     keep_record: Path | None = None
     keep_corpus: Path | None = None
+    keep_test: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it is a run of, as records and corpora are named: server-tp1, server-tp2-qwen2-tied."""
+        return f"server-tp{self.tp}{'' if self.model == 'llama' else f'-{self.model}'}"
 
     def replay(self) -> str:
         """The command that does it again."""
         fatal = f" --fatal {self.fatal}" if self.fatal else ""
         tp = f" --tp {self.tp}" if self.tp != 1 else ""
-        much = f"{tp} --steps {self.steps}{fatal} --seed {self.seed}"
+        model = f" --model {self.model}" if self.model != "llama" else ""
+        much = f"{tp}{model} --steps {self.steps}{fatal} --seed {self.seed}"
         return f"refitcheck diff --against {self.against} --profile {self.profile}{much}"
 
 
+def subject(kind: str) -> tuple[int, str]:
+    """The ranks and the model of a kind."""
+    tp, _, model = kind.removeprefix("server-tp").partition("-")
+    return int(tp), model or "llama"
+
+
 def real_side(settings: ServerSettings, say: Say) -> RealSide:
-    """The real side. UsageError for a profile, a version or a URL that there is not."""
+    """The real side. UsageError for a profile, a version, a model or a URL that there is not."""
     try:
         profile(settings.profile)
     except UnknownVersion as error:
         raise UsageError(str(error)) from None
-    model = tiny(settings.tp)
+    model = tiny(settings.tp, settings.model)
     if not settings.against.startswith(LANE):
         return attached(settings.against, settings.profile, model)
     version = settings.against.removeprefix(LANE)
@@ -85,11 +94,12 @@ def real_side(settings: ServerSettings, say: Say) -> RealSide:
 def run(settings: ServerSettings, say: Say) -> bool:
     """Search, make small what was found, print, keep. Whether nothing unexplained differs."""
     sources, began = records.sources_hash(), time.monotonic()
-    say(f"refitcheck diff   {settings.against} tp {settings.tp}   fake {settings.profile}   seed {settings.seed}")
+    what = f"{settings.against} tp {settings.tp} {settings.model}"
+    say(f"refitcheck diff   {what}   fake {settings.profile}   seed {settings.seed}")
     bypass, tape = settings.against.startswith(LANE), Tape(settings.tape)
     with closing(real_side(settings, say)) as real:
-        fake = FakeSide(settings.profile, tiny(settings.tp), bypass=bypass)
-        words = ServerVocabulary(profile(settings.profile), bypass=bypass)
+        fake = FakeSide(settings.profile, tiny(settings.tp, settings.model), bypass=bypass)
+        words = ServerVocabulary(profile(settings.profile), bypass=bypass, tp=settings.tp)
         search = hunt(
             words,
             real,
@@ -97,7 +107,7 @@ def run(settings: ServerSettings, say: Say) -> bool:
             Limits(settings.steps, settings.fatal, seconds=settings.seconds),
             settings.seed,
             explain=explainer(settings.profile),
-            progress=lambda now: say(_progress(now)),
+            progress=lambda now: say(progress(now)),
             tape=tape,
         )
         left = settings.seconds - (time.monotonic() - began)
@@ -107,9 +117,13 @@ def run(settings: ServerSettings, say: Say) -> bool:
         missing = why_not(words, fake, search.cells)
     say(summary(search, words, missing))
     for found in shortest:
-        say(told(found, settings))
+        engine = (settings.profile, settings.tp, settings.model)
+        say(told(found, settings.against, *engine, settings.replay()))
+        if settings.keep_test is not None:
+            content, name = regression.text(found, *engine), regression.name_of(found, *engine)
+            say(str(regression.keep(settings.keep_test, name, content)))
     if settings.keep_corpus is not None:
-        path = settings.keep_corpus / f"server-tp{settings.tp}-{settings.profile}.jsonl.xz"
+        path = settings.keep_corpus / f"{settings.kind}-{settings.profile}.jsonl.xz"
         pack(path, telling(tape.entries, fake))
         say(str(path))
     if search.found:
@@ -117,11 +131,6 @@ def run(settings: ServerSettings, say: Say) -> bool:
     if settings.keep_record is not None:
         say(str(records.write(_record(settings, search, words, missing, sources), settings.keep_record)))
     return True
-
-
-def _progress(now: Search) -> str:
-    found = f" · {len(now.found)} kinds of difference" if now.found else ""
-    return f"  {now.steps} calls · {now.sequences} sequences · {len(now.cells)} cells · {now.seconds:.0f} s{found}"
 
 
 def explainer(version: str) -> Callable[[Sequence, Difference], str | None]:
@@ -147,57 +156,12 @@ def explains(entry: Known, difference: Difference) -> bool:
     )
 
 
-def summary(search: Search, words: ServerVocabulary, missing: Mapping[Cell, str]) -> str:
-    """Counts, the cells, and those that were not reached, with the reason."""
-    left = "".join(f"   {count} left out: {why}" for why, count in sorted(search.left_out.items()))
-    explained = "".join(f"   {count} × {name}" for name, count in sorted(search.explained.items()))
-    got, wanted = reach(words, missing)
-    reasons: dict[str, list[str]] = {}
-    for (name, state), why in missing.items():
-        reasons.setdefault(why, []).append(f"{name} while {state}")
-    share = f"{got}/{wanted} = {math.floor(1000 * got / wanted) / 10} % of what this lane can reach"
-    lines = [
-        f"  {search.steps} calls in {search.sequences} sequences, {search.fatal} of them fatal{left}",
-        f"  cells (operation × state) {share}",
-        *(f"  {len(cells)} not reached, {why}: {_some(cells)}" for why, cells in sorted(reasons.items())),
-        f"  unexplained differences {len(search.found)}{explained}",
-    ]
-    return "\n".join(lines)
-
-
-def _some(cells: list[str]) -> str:
-    more = f"; and {len(cells) - SHOWN_CELLS} more" if len(cells) > SHOWN_CELLS else ""
-    return "; ".join(cells[:SHOWN_CELLS]) + more
-
-
-def reach(words: ServerVocabulary, missing: Mapping[Cell, str]) -> tuple[int, int]:
-    """(cells that were reached, cells that could have been without a start of their own)."""
-    got = len(words.cells) - len(missing)
-    return got, got + sum(why == LIVES for why in missing.values())
-
-
-def told(found: Found, settings: ServerSettings) -> str:
-    """The shortest sequence, both answers, and the sequence as data, ready for the catalogue or a test."""
-    steps = pprint.pformat(msgspec.to_builtins(found.sequence.steps), width=112, sort_dicts=False)
-    lines = [f"✗ {settings.against} differs from fake {settings.profile}   seed {found.seed}, {found.count} times"]
-    lines += [f"  {number}. {_line(answer)}" for number, answer in enumerate(found.real.answers, 1)]
-    lines += [f"  {found.difference}"]
-    lines += [f"  replay  {settings.replay()}", "", "its steps, for a Sequence of real_runs/sequences:", "", steps]
-    return "\n".join(lines)
-
-
-def _line(answer: object) -> str:
-    op, request = getattr(answer, "op", ""), getattr(answer, "request", None)
-    status = getattr(answer, "status", None) or getattr(answer, "ending", "")
-    return f"{op} {json.dumps(request, default=str)[:160]} -> {status}"
-
-
 def _record(
     settings: ServerSettings, search: Search, words: ServerVocabulary, missing: Mapping[Cell, str], sources: str
 ) -> records.Validation:
     got, wanted = reach(words, missing)
     return records.Validation(
-        kind=f"server-tp{settings.tp}",
+        kind=settings.kind,
         version=settings.against.removeprefix(LANE),
         profile=settings.profile,
         date=records.today(),

@@ -37,6 +37,7 @@ class Found:
     sequence: exchange_steps.Sequence
     difference: Difference
     real: Exchange
+    fake: Exchange
     seed: int
     count: int = 1
 
@@ -178,7 +179,7 @@ class Hunt:
             if known is not None:
                 search.explained[known] += 1
             else:
-                self._note(Found(kind(first), entry.sequence, first, real, entry.seed))
+                self._note(Found(kind(first), entry.sequence, first, real, expected, entry.seed))
         search.steps += same
         search.cells.update([*zip(map(operation, real.answers), states, strict=False)][:same])
 

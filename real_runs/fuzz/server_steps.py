@@ -17,6 +17,7 @@ from fakes.engine.profiles import ORDER
 from real_runs import sequence as s
 from real_runs.fuzz.cells import Cell
 from real_runs.fuzz.draft import ABORT, Draft
+from real_runs.fuzz.server_payloads import alone, deadly, plain, sent, unusual
 from real_runs.fuzz.steps import WIDTH, Digits
 from real_runs.recipes import Entry
 
@@ -27,11 +28,6 @@ TRAFFIC = (
 """How the engine is paused, and what it holds: running (frozen where paused), queued in the scheduler, or held before
 it. An abort pause leaves nothing running, a retract neither."""
 TAGS: Sequence[Any] = (None, ["weights"], ["kv_cache"], ["cuda_graph"], ["weights", "kv_cache"])
-LAYER = Entry(seed=1, only=["model.layers.0.*"])
-NORM = Entry(seed=1, only=["model.norm.weight"])
-PEER = {"master_address": "127.0.0.1", "master_port": 1, "rank_offset": 1, "world_size": 2, "backend": "gloo"}
-ALONE = {**PEER, "master_port": {"$port": 0}, "rank_offset": 0, "world_size": 1, "group_name": "g"}
-"""A group of the engine alone, so that nobody has to be waited for; its port is found when it is asked."""
 LEAVE = s.call("destroy_weights_update_group", {"group_name": "g"})
 RECEIVE = {"names": ["model.nothing.weight"], "dtypes": ["float32"], "shapes": [[2]], "group_name": "g"}
 """Received, and skipped when it is loaded: what a group's only member receives from itself nobody has written."""
@@ -47,12 +43,14 @@ def state_name(pause: str, traffic: str, session: bool, released: bool) -> str:
 
 
 class ServerVocabulary:
-    """The calls that `profile` knows, and some that no version does.
+    """The calls that `profile` knows, and some that no version does, for an engine of `tp` ranks.
 
     `bypass`: the server's /health does not generate."""
 
-    def __init__(self, profile: EngineProfile, *, bypass: bool = True) -> None:
-        self._bypass = bypass
+    def __init__(self, profile: EngineProfile, *, bypass: bool = True, tp: int = 1) -> None:
+        self._bypass, self._tp = bypass, tp
+        self._alone = s.call("init_weights_update_group", alone(tp))
+        self._payloads = [*plain() * 3, *unusual(tp)]
         self._profile = profile
         self._sessions = profile.session != "none"
         draws: dict[str, Draw] = {
@@ -60,7 +58,7 @@ class ServerVocabulary:
             "update_weights_from_distributed": self._distributed,
             "update_weights_from_disk": self._disk,
             "update_weights_from_ipc": lambda d, to: to.add(s.call("update_weights_from_ipc", {"zmq_handles": {}})),
-            "init_weights_update_group": lambda d, to: to.add(s.call("init_weights_update_group", ALONE)),
+            "init_weights_update_group": lambda d, to: to.add(self._alone),
             "destroy_weights_update_group": lambda d, to: to.add(LEAVE),
             "pause abort": lambda d, to: to.add(s.pause("abort") if d.of([1, 1, 0]) else s.call(*_NO_MODE)),
             "pause retract": lambda d, to: to.add(s.pause("retract")),
@@ -129,7 +127,7 @@ class ServerVocabulary:
         draft = Draft(self._profile)
         state: State = digits.of(self.states)
         draft.to(state[0], state[1], self._sessions, state[3])
-        step: s.Step = digits.of(_deadly())
+        step: s.Step = digits.of(deadly(self._tp))
         draft.put(step)
         for label in draft.live:
             draft.put(s.join(label))
@@ -162,14 +160,14 @@ class ServerVocabulary:
         return {**flags, **d.of([{}, {"weight_version": "v1"}, {"weight_version": "v2"}])}
 
     def _tensor(self, d: Digits, to: Draft) -> None:
-        entry = d.of([s.whole(0), s.whole(1), s.whole(2), LAYER])
+        entries, formats = d.of(self._payloads)
         more = d.of([{}, {}, {"selector": "target"}, {"selector": "draft"}]) if self._profile.selector else {}
-        to.add(s.update(entry, format=d.of(["flattened_bucket", None]), **self._flags(d), **more))
+        to.add(sent(entries, format=d.of(formats), **self._flags(d), **more))
 
     def _distributed(self, d: Digits, to: Draft) -> None:
         """Without a group it is refused, or (up to 0.5.20) deadly."""
         if not to.group and (self._profile.group_missing == "die" or d.of([True, False])):
-            to.add(s.call("init_weights_update_group", ALONE))
+            to.add(self._alone)
         body = RECEIVE if to.group else DISTRIBUTED
         to.add(s.call("update_weights_from_distributed", {**body, **self._flags(d)}))
 
@@ -249,7 +247,7 @@ class ServerVocabulary:
     def _forced(self, operation: str, draft: Draft) -> s.Step:
         """The plainest call of an operation, whatever it does."""
         bodies: dict[str, Any] = {
-            "init_weights_update_group": ALONE,
+            "init_weights_update_group": self._alone.body,
             "update_weights_from_distributed": DISTRIBUTED,
             "update_weights_from_disk": {"model_path": {"$model": 0}},
             "update_weights_from_ipc": {"zmq_handles": {}},
@@ -276,17 +274,3 @@ _NO_MODE: tuple[str, dict[str, Any]] = ("pause_generation", {})
 
 def _get(op: str) -> Draw:
     return lambda d, to: to.put(s.get(op))
-
-
-def _deadly() -> list[s.Step]:
-    one = Entry(seed=1, only=["model.norm.weight"])
-    return [
-        s.update(one, load_format="auto"),
-        s.update(one, load_format="bogus"),
-        s.update(Entry(raw="bm90IGEgcGlja2xl")),
-        s.update(entries=[]),
-        s.update(Entry(change={"model.norm.weight": ([3], 1.0)})),
-        s.call("resume_memory_occupation", {"tags": ["else"]}),
-        s.call("update_weights_from_distributed", {"names": [], "dtypes": [], "shapes": []}),
-        s.call("init_weights_update_group", {**PEER, "group_name": ""}),
-    ]

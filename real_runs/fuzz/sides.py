@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fakes.fronts import inprocess as fake
+from fakes.tiny import SHAPES
 from fakes.trace import TraceWriter
 from fakes.trainer import ExportRegistry
 from fakes.world import World
@@ -46,9 +47,12 @@ class Side(Protocol):
         ...
 
 
-def tiny(tp: int = 1, shape: str = "llama") -> TinyModel:
-    """The model that both sides serve."""
-    return TinyModel(shape, False, DTYPE, tp)
+def tiny(tp: int = 1, model: str = "llama") -> TinyModel:
+    """The model that both sides serve: a shape, or a shape and "-tied" for tied heads. UsageError for another."""
+    shape, _, tied = model.partition("-")
+    if shape not in SHAPES or tied not in ("", "tied"):
+        raise UsageError(f"unknown model {model!r}; known: {', '.join(SHAPES)}, each with -tied too")
+    return TinyModel(shape, bool(tied), DTYPE, tp)
 
 
 class FakeSide:

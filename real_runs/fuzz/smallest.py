@@ -84,4 +84,4 @@ def _differs(found: Found, steps: Sequence[s.Step], real: Side, fake: Side) -> F
     first = next(iter(differences(*comparable(got, expected), DTYPE)), None)
     if first is None or kind(first) != found.kind:
         return None
-    return Found(found.kind, sequence, first, got, found.seed, found.count)
+    return Found(found.kind, sequence, first, got, expected, found.seed, found.count)

@@ -18,7 +18,7 @@ def told(found: Divergence, version: str, replay: str) -> str:
     width = max(len(key) for key in found.what) + 2
     lines.append(f"  {'':{width}}{'real':<60}  fake")
     for key, (real, fake) in found.what.items():
-        lines += _beside(key, _short(real), _short(fake), width)
+        lines += beside(key, _short(real), _short(fake), width)
     lines += [
         f"  replay  {replay}",
         "",
@@ -33,7 +33,8 @@ def _short(value: Any) -> str:
     return json.dumps(value)
 
 
-def _beside(key: str, real: str, fake: str, width: int) -> list[str]:
+def beside(key: str, real: str, fake: str, width: int) -> list[str]:
+    """Two texts in columns of 60 characters."""
     rows = max(1, -(-len(real) // 60), -(-len(fake) // 60))
     return [
         f"  {key if row == 0 else '':{width}}{real[row * 60 : row * 60 + 60]:<60}  {fake[row * 60 : row * 60 + 60]}"
@@ -43,14 +44,24 @@ def _beside(key: str, real: str, fake: str, width: int) -> list[str]:
 
 def regression(found: Divergence, version: str) -> str:
     """A test that fails until the fake answers as the real one did."""
-    name = re.sub(r"\W+", "_", f"{found.steps[-1]['op']} {' '.join(found.what)} {version}").strip("_").lower()
     steps = pprint.pformat(list(found.steps), width=112, sort_dicts=False)
     answer = pprint.pformat(found.real[-1], width=112, sort_dicts=False)
     return (
-        f"def test_{name}():\n"
+        f"def {name_of(found, version)}():\n"
         f"    steps = {_indented(steps)}\n"
         f"    assert FakeUpdater({version!r}).play(steps)[-1] == {_indented(answer)}\n"
     )
+
+
+def name_of(found: Divergence, version: str) -> str:
+    """The test's name."""
+    words = f"{found.steps[-1]['op']} {' '.join(found.what)} {version}"
+    return "test_" + re.sub(r"\W+", "_", words).strip("_").lower()
+
+
+def whole_file(found: Divergence, version: str) -> str:
+    """The test as a file of its own."""
+    return f"from real_runs.fuzz.fake_updater import FakeUpdater\n\n\n{regression(found, version)}"
 
 
 def _indented(text: str) -> str:

@@ -48,9 +48,8 @@ def sides(monkeypatch):
         server_run, "why_not", lambda words, fake, reached: {("begin_weight_update", "free idle"): LIVES}
     )
 
-    def use(under=contextlib.nullcontext):
-        model = tiny()
-        side = FakeSide("0.5.23", model, under)
+    def use(under=contextlib.nullcontext, **model):
+        side = FakeSide("0.5.23", tiny(**model), under)
         side.close = lambda: None
         monkeypatch.setattr(server_run, "real_side", lambda chosen, say: side)
 
@@ -75,14 +74,69 @@ def test_a_green_run_against_a_server_prints_its_cells_and_keeps_a_record(tmp_pa
     assert read(tmp_path / "server-tp1-0.5.23.jsonl.xz")
 
 
-def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
-    sides(plant("label-lost"))
+SOON = ("--against", "sglang-cpu:0.5.23", "--steps", 40, "--seed", 1)
+"""This seed meets the defects below early."""
+
+
+def command(*options):
+    app = typer.Typer()
+    app.command()(cli.diff)
+    return CliRunner().invoke(app, [*map(str, options)], standalone_mode=False)
+
+
+def run_of(path):
+    """The one test of a file."""
+    scope = {}
+    exec(path.read_text(), scope)
+    (test,) = [value for name, value in scope.items() if name.startswith("test_")]
+    assert path.stem == test.__name__
+    return test
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "differs"),
+    [
+        ("begin-again", {}, "begin_weight_update: status"),
+        ("first-payload-for-all", {"tp": 2, "model": "qwen2-tied"}, "generate: body.output_ids"),
+    ],
+)
+def test_a_difference_from_a_server_is_told_with_both_answers_and_a_test_that_is_red_until_it_is_mended(
+    tmp_path, sides, name, model, differs
+):
+    lenient = plant(name)
+    sides(lenient, **model)
+    options = [word for key, value in model.items() for word in (f"--{key}", value)]
+    ran = command(*SOON, "--keep-test", tmp_path / "found", *options)
+    assert ran.return_value == 1
+    assert "✗ sglang-cpu:0.5.23 differs from fake 0.5.23" in ran.output
+    assert differs in ran.output
+    path = next((tmp_path / "found").iterdir())
+    assert path.read_text() in ran.output
+    test = run_of(path)
+    with pytest.raises(AssertionError):
+        test()
+    with lenient():
+        test()
+
+
+def test_both_answers_stand_side_by_side(tmp_path, sides):
+    sides(plant("begin-again"))
+    said = command(*SOON).output.splitlines()
+    status, body, *_ = said[said.index(next(line for line in said if line.startswith("  status"))) :]
+    assert status.split() == ["status", "200", "400"]
+    assert body[10:70].startswith('{"success": true')
+    assert body[72:].startswith('{"success": false')
+
+
+def test_an_oracle_s_difference_is_written_as_a_test(tmp_path):
     said = []
-    assert not server_run.run(against(tmp_path, steps=100), said.append)
-    text = "\n".join(said)
-    assert "✗ sglang-cpu:0.5.23 differs from fake 0.5.23" in text
-    assert "body.weight_version" in text
-    assert records.read(tmp_path) == []
+    assert not oracle_run.run(
+        settings(tmp_path, keep_test=tmp_path / "found"), ScriptedOracle(lie=lies_about_a_second_begin), said.append
+    )
+    (path,) = (tmp_path / "found").iterdir()
+    assert said[-1] == str(path)
+    with pytest.raises(AssertionError):
+        run_of(path)()
 
 
 @pytest.mark.parametrize(
@@ -100,12 +154,12 @@ def test_a_difference_from_a_server_is_told_with_its_steps(tmp_path, sides):
         (["--against", "http://[::1"], "http://[::1: Invalid IPv6 URL"),
         (["--against", "http://127.0.0.1:99999"], "http://127.0.0.1:99999: Port out of range"),
         (["--against", "http://127.0.0.1:1", "--profile", "9"], "unknown engine version '9'"),
+        (["--against", "http://127.0.0.1:1", "--model", "gpt2"], "unknown model 'gpt2'; known: llama, qwen2, qwen3"),
+        (["--against", "http://127.0.0.1:1", "--model", "qwen2-untied"], "each with -tied too"),
     ],
 )
 def test_wrong_options_are_told_in_one_line(options, text):
-    app = typer.Typer()
-    app.command()(cli.diff)
-    result = CliRunner().invoke(app, options)
+    result = command(*options)
     assert isinstance(result.exception, UsageError)
     assert text in str(result.exception)
     assert "\n" not in str(result.exception)

@@ -1,5 +1,6 @@
 """What SGLang's own weight-updater manager answered, replayed on the fake: no SGLang is needed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from real_runs.fuzz.cells import reached
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.known import Explainer
 from real_runs.fuzz.search import first_difference
-from real_runs.fuzz.server_run import explainer
+from real_runs.fuzz.server_run import explainer, subject
 from real_runs.fuzz.server_search import Limits, hunt
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide, tiny
@@ -41,13 +42,14 @@ def test_the_fake_answers_as_the_manager_did(path):
 
 @pytest.mark.parametrize("path", SERVERS, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
 def test_the_fake_answers_as_the_server_did(path):
-    kind, _, version = path.name.removesuffix(".jsonl.xz").removeprefix("server-").partition("-")
+    kind, version = re.fullmatch(r"(server-tp\d[a-z0-9-]*?)-(\d[\w.]*)\.jsonl\.xz", path.name).groups()
+    tp, model = subject(kind)
     entries = read(path)
     tape = Tape()
     tape.entries.extend(entries)
     explain = explainer(version)
-    fake = FakeSide(version, tiny(int(kind.removeprefix("tp"))))
-    found = hunt(ServerVocabulary(profile(version)), fake, fake, Limits(0), 0, explain=explain, tape=tape)
+    fake = FakeSide(version, tiny(tp, model))
+    found = hunt(ServerVocabulary(profile(version), tp=tp), fake, fake, Limits(0), 0, explain=explain, tape=tape)
     assert found.found == {}
     assert found.sequences == len(entries)
 

@@ -4,6 +4,7 @@ from fakes.engine.profiles import profile
 from real_runs.fuzz import records
 from real_runs.fuzz.cells import coverage, reachable, reached
 from real_runs.fuzz.server_cells import HANGS, KILLS, LIVES
+from real_runs.fuzz.server_run import ServerSettings, subject
 from real_runs.fuzz.server_steps import ServerVocabulary
 
 GREEN = records.Validation(
@@ -83,12 +84,23 @@ def test_coverage_names_what_was_not_reached():
 SERVERS = [record for record in records.read(records.folder()) if record.kind.startswith("server")]
 
 
-@pytest.mark.parametrize("record", SERVERS, ids=lambda record: record.profile)
+MAIN, AT_TP2, OTHER_MODEL = (2_000, 2), (1_000, 1), (300, 0)
+"""Calls and deaths of a whole run: of the llama at tp 1 and tp 2, and of another model."""
+
+
+@pytest.mark.parametrize("record", SERVERS, ids=lambda record: f"{record.kind}-{record.profile}")
 def test_a_record_of_a_server_says_why_a_cell_was_not_reached(record):
-    words = ServerVocabulary(profile(record.profile))
+    tp, model = subject(record.kind)
+    words = ServerVocabulary(profile(record.profile), tp=tp)
     assert len(record.missing) == len(words.cells) - record.cells
     reasons = [entry.partition(": ")[2] for entry in record.missing]
     assert set(reasons) <= {LIVES, KILLS, HANGS}
     assert reasons.count(LIVES) == record.reachable - record.cells
-    assert record.steps >= 2_000
-    assert record.deaths >= 2
+    steps, deaths = OTHER_MODEL if model != "llama" else MAIN if tp == 1 else AT_TP2
+    assert record.steps >= steps
+    assert record.deaths >= deaths
+
+
+@pytest.mark.parametrize(("tp", "model"), [(1, "llama"), (2, "llama"), (1, "qwen2"), (2, "qwen2-tied")])
+def test_a_kind_says_of_what_a_run_was(tp, model):
+    assert subject(ServerSettings("url", "0.5.23", 1, 0, tp=tp, model=model).kind) == (tp, model)

@@ -33,7 +33,7 @@ def run(tape, steps, under=contextlib.nullcontext, fatal=0):
 
 
 def met(tape):
-    """A search for this defect, as long as it needs: what hypothesis draws depends on the modules that are loaded."""
+    """A search for this defect, as long as it needs."""
     for steps in range(220, 6000, 220):
         found, _ = run(tape, steps, plant("begin-again"))
         if found.found:
