@@ -7,9 +7,10 @@ A step is computed when it is launched, from the weights of that moment, and tak
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +20,10 @@ from fakes.engine.fatal_requests import check_prefill, check_token
 from fakes.engine.memo import SHARED
 from fakes.engine.model import Model, TokenKV, log_softmax
 from fakes.engine.request import LogprobRow, Req, choose, row
+
+if TYPE_CHECKING:
+    from fakes.engine.lora_adapter import Sharded
+    from fakes.engine.lora_manager import LoraManager
 
 NEW_TOKEN_RATIO = 0.7
 """How much of a request's max_new_tokens admission reserves (schedule_conservativeness 1.0)."""
@@ -65,8 +70,10 @@ class Batch:
         seed: int,
         model_key: str,
         observe: Callable[[Req, str], None],
+        lora: LoraManager | None = None,
     ) -> None:
         self.model = model
+        self._lora = lora
         self.cache = cache
         self.waiting: list[Req] = []
         self.running: list[Req] = []
@@ -108,6 +115,9 @@ class Batch:
         self.settle()
         admitted = self._admit()
         if admitted:
+            for req in admitted:
+                if self._lora is not None and req.lora_id is not None:
+                    self._lora.use(req.lora_id)
             check_prefill(self._profile, self._device, admitted)
             steps = [self._prefill(req, weights) for req in admitted]
             return Forward("prefill", steps, now + prefill_s, weights, facts)
@@ -143,12 +153,19 @@ class Batch:
     def _admit(self) -> list[Req]:
         used = sum(self._need(r) for r in self.running)
         taken: list[Req] = []
-        while self.waiting and len(self.running) + len(taken) < self._max_running:
-            need = self._need(self.waiting[0])
+        adapters = {r.lora_id for r in self.running}
+        for req in list(self.waiting):
+            if len(self.running) + len(taken) >= self._max_running:
+                break
+            if self._lora is not None and req.lora_id not in adapters and not self._lora.fits({req.lora_id, *adapters}):
+                continue  # the next may go before it (managers/scheduler.py:4209@0.5.23)
+            need = self._need(req)
             if used + need > self._max_tokens and (self.running or taken):
                 break
             used += need
-            taken.append(self.waiting.pop(0))
+            adapters.add(req.lora_id)
+            self.waiting.remove(req)
+            taken.append(req)
         return taken
 
     @staticmethod
@@ -169,7 +186,15 @@ class Batch:
         self.waiting.append(req)
         self._observe(req, "retracted")
 
+    def _made_by(self, req: Req, weights: str) -> str:
+        """The state id of what computes for this request: the weights, and its adapter."""
+        if self._lora is None or req.lora_id is None:
+            return weights
+        text = f"{weights}+{self._lora.digest(req.lora_id)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
     def _prefill(self, req: Req, weights: str) -> Step:
+        weights = self._made_by(req, weights)
         tokens = req.tokens
         req.counted_from = len(req.output)
         found, kv, states = self.cache.match(tokens[: req.prefix_limit()], req.extra_key)
@@ -178,7 +203,7 @@ class Batch:
         req.kv, req.states = TokenKV(np.asarray(kv)) if found else self.model.empty_kv(), list(states[:found])
         self._observe(req, "running")
         if req.logprobs is not None and req.logprobs.start >= 0:
-            logits, new = self.model.forward(tokens[found:], req.kv)
+            logits, new = self.model.forward(tokens[found:], req.kv, adapter=self._adapter(req))
             if not req.retractions:  # what a first prefill found stays (logprob_result_processor.py:252@0.5.23)
                 self._prompt_rows(req, tokens, found, logits)
         else:
@@ -206,6 +231,7 @@ class Batch:
 
     def _decode(self, req: Req, weights: str) -> Step:
         assert req.kv is not None
+        weights = self._made_by(req, weights)
         tokens = req.tokens
         logits, new = self._forward(req, tokens, len(tokens) - 1, weights)
         req.kv.append(new)
@@ -220,10 +246,13 @@ class Batch:
         kept = SHARED.get(key, len(tokens) - start) if clean else None
         if kept is not None:
             return kept[0][None], kept[1]
-        logits, new = self.model.forward(tokens[start:], req.kv, last_only=True)
+        logits, new = self.model.forward(tokens[start:], req.kv, last_only=True, adapter=self._adapter(req))
         if clean:
             SHARED.put(key, logits[-1], new)
         return logits, new
+
+    def _adapter(self, req: Req) -> list[Sharded] | None:
+        return None if self._lora is None or req.lora_id is None else self._lora.use(req.lora_id)
 
     def _step(self, req: Req, logits: np.ndarray) -> Step:
         token, logprobs = choose(req, logits, self._seed)

@@ -82,6 +82,12 @@ def unauthorised(decision: Decision) -> Answer:
     return Answer(401, {"error": "Unauthorized"})
 
 
+def lora(result: dict[str, Any]) -> Answer:
+    """LoRAUpdateOutput, 200 or 400 (entrypoints/http_server.py:1652@0.5.23)."""
+    body = {"rid": None, "http_worker_ipc": None, **result}
+    return Answer(200 if result["success"] else 400, body, value=body)
+
+
 def _error_400(raised: Exception) -> Answer:
     answer = error(str(raised))
     answer.value = Raised(type(raised).__name__, str(raised))
@@ -155,6 +161,9 @@ class Controls:
             "resume_memory_occupation": self._resume,
             "weights_checker": self._check,
             "slow_down": self._slow_down,
+            "load_lora_adapter": self._load_lora,
+            "load_lora_adapter_from_tensors": self._load_lora_tensors,
+            "unload_lora_adapter": self._unload_lora,
             "abort_request": self._abort,
         }
         for name, refuse in _CATCHING.items():
@@ -280,6 +289,15 @@ class Controls:
     async def _resume(self, fields: Any) -> Answer:
         await self._tm.resume_memory_occupation(fields)
         return Answer(200, None)
+
+    async def _load_lora(self, fields: Any) -> Answer:
+        return lora(await self._tm.lora.load(fields, fields["lora_path"]))
+
+    async def _load_lora_tensors(self, fields: Any) -> Answer:
+        return lora(await self._tm.lora.load(fields))
+
+    async def _unload_lora(self, fields: Any) -> Answer:
+        return lora(await self._tm.lora.unload(fields))
 
     async def _slow_down(self, fields: Any) -> Answer:
         await self._tm.slow_down(fields)

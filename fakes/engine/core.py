@@ -331,7 +331,7 @@ class EngineCore:
         """ValueError for what is refused before the request waits for a pause."""
         request = build(fields)
         refuse_at_once(self.profile, fields)
-        request.refusal = refusal(self.profile, fields, self._vocab_size)
+        request.refusal = refusal(self.profile, fields, self._vocab_size, lora=self.config.enable_lora)
         return request
 
     def _generating(self, call: Call, request: Any, *, stream: bool) -> Answer | None:

@@ -76,6 +76,9 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The distributed bucket checks zip lengths and alignment."""
     engine_session_calls: bool
     """sglang.Engine has begin_weight_update and end_weight_update."""
+    lora_release: Literal["finished", "every"]
+    """Which ends of a request give its adapter back: only that in a batch, or an abort in the queue and a refusal,
+    too; without that an unload waits for ever."""
     signal_delay_s: float
     """From the scheduler's exception to the SIGQUIT handler in the HTTP process, seconds."""
     freeze_s: float

@@ -25,6 +25,8 @@ class Item:
     sampling: dict[str, Any]
     logprobs: Logprobs | None
     extra_key: str | None
+    lora: str | None = None
+    lora_id: str | None = None
 
 
 MOST_ANSWERS = 10_000
@@ -65,7 +67,7 @@ def build(body: Mapping[str, Any]) -> GenerateRequest:
     each = _Each(body, count, n, single=single)
     rids, sampling, keys = each.rids(), each.of("sampling_params"), each.of("extra_key")
     wanted, starts, tops = (each.logprob(name) for name in ("return_logprob", "logprob_start_len", "top_logprobs_num"))
-    chosen = each.token_ids()
+    chosen, adapters = each.token_ids(), each.adapters()
     items = [
         Item(
             rids[i],
@@ -74,6 +76,7 @@ def build(body: Mapping[str, Any]) -> GenerateRequest:
             dict(sampling[i] or {}),
             _logprobs(starts[i], tops[i], chosen[i]) if wanted[i] else None,
             keys[i],
+            adapters[i],
         )
         for i in range(count)
     ]
@@ -130,6 +133,13 @@ class _Each:
         if self._n > 1:
             raise ValueError(m.LIST_WITH_N(name="token_ids_logprob"))
         return value
+
+    def adapters(self) -> list[Any]:
+        """One name for all prompts, or a list of names (io_struct.py:635@0.5.23)."""
+        value = self._body.get("lora_path")
+        if isinstance(value, list) and not self._single:
+            return value
+        return [value or None] * self._count
 
     def rids(self) -> list[Any]:
         """io_struct.py:749, 384@0.5.23."""

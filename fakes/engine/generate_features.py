@@ -1,7 +1,7 @@
 """What a /generate body asks for that the engine was not started for, or that its vocabulary has not: 400, ValueErrors.
 
-An engine here is a text model with a prefix cache, one replica, no LoRA, no sessions; asking for more is refused with
-SGLang's words and never ignored.
+An engine here is a text model with a prefix cache, one replica, no sessions; asking for more is refused with SGLang's
+words and never ignored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def refuse_at_once(p: EngineProfile, body: Mapping[str, Any]) -> None:
         raise ValueError(m.DP_RANK(rank=rank))
 
 
-def refusal(p: EngineProfile, body: Mapping[str, Any], vocab_size: int) -> str:
+def refusal(p: EngineProfile, body: Mapping[str, Any], vocab_size: int, *, lora: bool = False) -> str:
     """What is refused once the request has its turn, "" when nothing is: the first of SGLang's checks that fails
     (managers/tokenizer_manager.py:3723, 1108, 1513, 1383@0.5.23; managers/scheduler.py:3100@0.5.23)."""
-    lora = body.get("lora_path")
-    if lora:
-        adapter = lora if isinstance(lora, str) else next((name for name in lora if name), None)
+    wanted = body.get("lora_path")
+    if wanted and not lora:
+        adapter = wanted if isinstance(wanted, str) else next((name for name in wanted if name), None)
         return m.LORA_OFF(adapter=adapter)
     sampling = body.get("sampling_params")
     for params in sampling if isinstance(sampling, list) else [sampling]:

@@ -54,6 +54,7 @@ class State:
         self.dispatched = False
         self.asked = True
         self.disconnected = False
+        self.lora_id: str | None = None
         self.created = tm.loop.now
         self.responded = False
         self.logprobs: Logprobs | None = None
@@ -82,10 +83,17 @@ class State:
             self.finished = True
             meta["e2e_latency"] = tm.loop.now - self.created
             tm.states.pop(self.rid, None)
+            self.release_lora(tm)
         elif not self.stream:
             return
         self.outputs.append({"output_ids": list(self.output_ids), "meta_info": meta})
         self.event.set()
+
+    def release_lora(self, tm: TokenizerManager) -> None:
+        """The adapter is no longer in use by this prompt; once (managers/tokenizer_manager.py:1924@0.5.23)."""
+        lora_id, self.lora_id = self.lora_id, None
+        if lora_id is not None:
+            tm.lora.release(lora_id)
 
     def abort_output(self, item: dict[str, Any], tm: TokenizerManager) -> None:
         """A request that was aborted in the waiting queue (managers/tokenizer_manager.py:3577@0.5.23)."""
@@ -103,6 +111,8 @@ class State:
         if self.logprobs is not None:
             meta.update(logprob_info(self.logprobs, [], item["rows"][: len(self.output_ids)]))
         meta["completion_tokens"] = len(self.output_ids)
+        if tm.profile.lora_release == "every":
+            self.release_lora(tm)
         if not tm.profile.queue_abort_keeps_rid:
             tm.states.pop(self.rid, None)
         only_last = self.stream and tm.profile.queue_abort_streams == "last"
@@ -178,6 +188,7 @@ class Generator:
             self._heed_aborts(request.items, states)
             async with tm.update_lock.reader:
                 self._heed_aborts(request.items, states)
+                await self._resolve_lora(request, states)
                 if request.refusal:
                     raise ValueError(request.refusal)
                 if request.n > 1:
@@ -190,6 +201,15 @@ class Generator:
         except BaseException:
             self._release(states)
             raise
+
+    async def _resolve_lora(self, request: GenerateRequest, states: dict[str, State]) -> None:
+        """Names become ids, each counted as in use: once per prompt and answer (managers/tokenizer_manager.py:3744,
+        managers/io_struct.py:635@0.5.23)."""
+        if not self._tm.config.enable_lora or not any(item.lora for item in request.items):
+            return
+        names = [item.lora for item in request.items] * request.n
+        for item, lora_id in zip(request.items, await self._tm.lora.acquire(names), strict=False):
+            item.lora_id = states[str(item.rid)].lora_id = lora_id
 
     def _heed_aborts(self, items: list[Item], states: dict[str, State]) -> None:
         """RequestAborted when one of them was aborted (managers/tokenizer_manager.py:785,789,1826@0.5.17)."""
@@ -212,6 +232,8 @@ class Generator:
         for item, prompt, sampling in prepared:
             self._heed_aborts([item], states)
             warm = self._copy(item, states, stream=False)
+            if self._tm.profile.lora_release == "every":  # before, it gave back what its samples had taken
+                states[str(warm.rid)].lora_id = None
             silent = dataclasses.replace(sampling, max_new_tokens=0)
             await self._next(self._dispatch(warm, prompt, silent, states, stream=False))
             self._heed_aborts([item], states)
@@ -219,6 +241,7 @@ class Generator:
         for item, prompt, sampling in prepared:
             self._heed_aborts([item], states)
             self._tm.states.pop(str(item.rid), None)
+            states[str(item.rid)].lora_id = None
             for _ in range(request.n):
                 sample = self._copy(item, states, stream=request.stream)
                 self._dispatch(sample, prompt, sampling, states, request.stream)
@@ -228,7 +251,8 @@ class Generator:
     def _copy(self, item: Item, states: dict[str, State], *, stream: bool) -> Item:
         """The same prompt under a name that the caller does not know."""
         rid = self.new_rid()
-        self._new_state(rid, stream, states).asked = False
+        state = self._new_state(rid, stream, states)
+        state.asked, state.lora_id = False, item.lora_id
         return dataclasses.replace(item, rid=rid)
 
     def _prepare(self, item: Item) -> tuple[list[int], Sampling]:
@@ -248,7 +272,8 @@ class Generator:
             sampling=sampling,
             stream=stream,
             logprobs=item.logprobs,
-            extra_key=item.extra_key,
+            extra_key=item.extra_key if item.lora_id is None else (item.extra_key or "") + item.lora_id,
+            lora_id=item.lora_id,
             health=item.rid.startswith(HEALTH_PREFIX),
             number=self._number,
         )
@@ -336,6 +361,8 @@ class Generator:
                 self._tm.abort_request(rid)
             else:
                 del self._tm.states[rid]
+                if self._tm.profile.lora_release == "every":
+                    state.release_lora(self._tm)
 
     async def abort_later(self, states: dict[str, State]) -> None:
         """What a stream's background task does 2 s after its client left: it aborts the names that the client gave,

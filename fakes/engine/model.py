@@ -8,13 +8,16 @@ sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from fakes.engine.layout import head_dim_of, kv_heads_per_rank
 from fakes.engine.weights import RankWeights
+
+if TYPE_CHECKING:
+    from fakes.engine.lora_adapter import Sharded
 
 Round = Callable[[np.ndarray], np.ndarray]
 
@@ -74,6 +77,7 @@ class Model:
         self._qk_norm = model_config["model_type"] == "qwen3"
         self._tied = bool(model_config.get("tie_word_embeddings"))
         self._round: Round = _to_float32 if self.ranks[0].dtype == np.float32 else _to_bfloat16
+        self._adapter: Sequence[Sharded] | None = None
         self._cos, self._sin = self._rope_tables(model_config)
 
     @property
@@ -86,13 +90,19 @@ class Model:
         return TokenKV(np.empty((0, *self.kv_shape)))
 
     def forward(
-        self, token_ids: Sequence[int], past_kv: np.ndarray | TokenKV | None = None, *, last_only: bool = False
+        self,
+        token_ids: Sequence[int],
+        past_kv: np.ndarray | TokenKV | None = None,
+        *,
+        last_only: bool = False,
+        adapter: Sequence[Sharded] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Logits and new KV of `token_ids` after `past_kv`.
+        """Logits and new KV of `token_ids` after `past_kv`, with each rank's share of a LoRA adapter if one is given.
 
         Returns (float32 [T, vocab], or [1, vocab] with `last_only`; float64 [T, *kv_shape], of the new tokens only).
         IndexError for a token outside the vocabulary.
         """
+        self._adapter = adapter
         past = past_kv.array if isinstance(past_kv, TokenKV) else past_kv
         start = 0 if past is None else len(past)
         ids = np.asarray(token_ids, dtype=np.int64)
@@ -166,7 +176,17 @@ class Model:
         y = x @ rank.wide(name + ".weight")
         if name + ".bias" in rank.params:
             y = y + rank.wide(name + ".bias")
-        return self._round(y)
+        return self._with_adapter(rank, name, x, self._round(y))
+
+    def _with_adapter(self, rank: RankWeights, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """W x + alpha / r B A x: A's product is rounded after it was scaled, then B's is added to the rounded output
+        (lora/torch_ops/lora_ops.py:45,89@0.5.23)."""
+        if self._adapter is None:
+            return y
+        mine = self._adapter[rank.tp_rank]
+        for start, end, a, b in mine.slices.get(name, ()):
+            y[:, start:end] = self._round(y[:, start:end] + self._round(mine.scaling * (x @ a)) @ b)
+        return y
 
     def _all_reduce(self, parts: list[np.ndarray]) -> np.ndarray:
         return parts[0] if len(parts) == 1 else self._round(np.add.reduce(parts))
@@ -205,7 +225,7 @@ class Model:
         """Only rank 0 adds a bias (linear.py:1758 @0.5.23)."""
         if index == 0:
             return self._linear(rank, name, x)
-        return self._round(x @ rank.wide(name + ".weight"))
+        return self._with_adapter(rank, name, x, self._round(x @ rank.wide(name + ".weight")))
 
     def _rope(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
         """Neox rotation of [T, heads, head_dim], every product rounded (rotary_embedding/utils.py:36 @0.5.23)."""

@@ -69,7 +69,7 @@ def open_payload(
         return []
     try:
         if load_format == "flattened_bucket":
-            return _reconstruct(payload["flattened_tensor"], payload["metadata"])
+            return reconstruct(payload["flattened_tensor"], payload["metadata"])
         named = _named(payload, profile_allow, rank, resolver)
     except PayloadError:
         raise
@@ -134,7 +134,7 @@ def _as_bytes(value: Any) -> bytes:
     return bytes(memoryview(value))
 
 
-def _reconstruct(flattened: Any, metadata: Any) -> list[tuple[str, np.ndarray]]:
+def reconstruct(flattened: Any, metadata: Any) -> list[tuple[str, np.ndarray]]:
     """FlattenedTensorBucket.reconstruct_tensors: byte offsets, no padding (weight_sync/tensor_bucket.py:115
     @0.5.23)."""
     wanted = [(meta.name, meta.shape, meta.dtype, meta.start_idx, meta.end_idx, meta.numel) for meta in metadata]

@@ -137,12 +137,21 @@ class OpenPayload(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     unpickle_only: bool = False
 
 
+class OpenAdapter(OpenPayload, frozen=True, tag=True, kw_only=True):
+    """The same of a LoRA adapter's payload; Done.value as `lora_payload.open_adapter` gives it."""
+
+
 class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Read a Hugging Face folder; Done.value is `list[(name, ndarray)]`."""
 
     id: int
     path: str
     load_format: str | None = None
+
+
+class ReadAdapter(ReadDisk, frozen=True, tag=True, kw_only=True):
+    """Read a LoRA adapter's folder; Done.value is (adapter_config.json, added_tokens.json or None, its tensors by name
+    or the words of what kept them from being read)."""
 
 
 class IpcTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -266,5 +275,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_engine: Literal["", "0.1.2", "0.4.2"] = ""
     """The checkpoint-engine package beside SGLang: none, the one that it pins (0.1.2 in every release), or a later
     one."""
+    enable_lora: bool = False
+    max_lora_rank: int | None = None
+    lora_target_modules: list[str] = []
+    max_loras_per_batch: int = 8
+    max_loaded_loras: int | None = None
     launch_command: str | None = None
     """The command line that launched it, for /server_info."""

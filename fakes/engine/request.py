@@ -70,6 +70,7 @@ class Req:
     stream: bool = False
     logprobs: Logprobs | None = None
     extra_key: str | None = None
+    lora_id: str | None = None
     health: bool = False
     number: int = 0
     output: list[int] = field(default_factory=list)

@@ -23,6 +23,9 @@ Kind = Literal[
     "list[str]?",
     "list[list[int]]",
     "dict[str,str]",
+    "dict[str,str]?",
+    "dict[str,int]?",
+    "dict",
     "dict?",
     "mode",
     "selector",
@@ -124,6 +127,21 @@ def _abort(p: EngineProfile) -> tuple[Field, ...]:
     return (*head, Field("abort_message", "str?", None), *spans)
 
 
+_PINNED = Field("pinned", "bool", False)
+_LORA_ID = Field("lora_id", "str?", None)
+_LORA = Field("lora_name", "str")
+
+
+def _lora_tensors(p: EngineProfile) -> tuple[Field, ...]:
+    """One payload for all ranks in 0.5.12, then one for each (managers/io_struct.py:1895@0.5.12.post1, 2145@0.5.17)."""
+    if p.structs == "dataclass":
+        head = (_LORA, Field("config_dict", "dict"), Field("serialized_tensors", "str"), _PINNED)
+        return (*head, Field("added_tokens_config", "dict?", None), _LORA_ID, _LOAD)
+    head = (_LORA, Field("config_dict", "dict"), Field("serialized_named_tensors", "base64"), _PINNED)
+    tail = (Field("added_tokens_config", "dict[str,int]?", None), _LORA_ID, _LOAD)
+    return (*head, *tail, Field("expected_checksums", "dict[str,str]?", None))
+
+
 _TAGS = (Field("tags", "list[str]?", None),)
 
 
@@ -152,6 +170,9 @@ def structs(p: EngineProfile) -> dict[str, Struct]:
         "EndWeightUpdateReqInput": (),
         "CheckWeightsReqInput": _checker(p),
         "AbortReq": _abort(p),
+        "LoadLoRAAdapterReqInput": (_LORA, Field("lora_path", "str"), _PINNED, _LORA_ID),
+        "LoadLoRAAdapterFromTensorsReqInput": _lora_tensors(p),
+        "UnloadLoRAAdapterReqInput": (_LORA, _LORA_ID),
         "SlowDownReqInput": (Field("forward_sleep_time", "float?"),),
     }
     if p.structs == "dataclass":

@@ -128,6 +128,18 @@ _ROWS: tuple[_Row, ...] = (
         "CheckWeightsReqInput", (1294, 1486, 1506, 1518, 1528, 1541, 1564, 1599),
     ),
     _Row(
+        "/load_lora_adapter", _POST, "load_lora_adapter", "load_lora_adapter", "admin", "LoadLoRAAdapterReqInput",
+        (1320, 1519, 1539, 1551, 1564, 1594, 1617, 1652),
+    ),
+    _Row(
+        "/load_lora_adapter_from_tensors", _POST, "load_lora_adapter_from_tensors", "load_lora_adapter_from_tensors",
+        "admin", "LoadLoRAAdapterFromTensorsReqInput", (1338, 1530, 1550, 1562, 1575, 1605, 1628, 1663),
+    ),
+    _Row(
+        "/unload_lora_adapter", _POST, "unload_lora_adapter", "unload_lora_adapter", "admin",
+        "UnloadLoRAAdapterReqInput", (1353, 1542, 1562, 1574, 1587, 1617, 1641, 1676),
+    ),
+    _Row(
         "/slow_down", _BOTH, "slow_down", "slow_down", "admin", "SlowDownReqInput",
         (1306, 1505, 1525, 1537, 1550, 1563, 1586, 1621),
     ),
@@ -161,12 +173,14 @@ def routes(p: EngineProfile) -> dict[str, Route]:
         if not line:
             continue
         checker = row.path == "/weights_checker"
+        # Without an auth level up to 0.5.21 (entrypoints/http_server.py:1605@0.5.21, 1628@0.5.22).
+        open_to_all = row.path == "/load_lora_adapter_from_tensors" and p.version not in ("0.5.22", "0.5.23")
         found[row.path] = Route(
             path=row.path,
             methods=_POST if checker and not p.checker_get else row.methods,
             handler=row.handler,
             function=row.function,
-            auth=row.auth,
+            auth="normal" if open_to_all else row.auth,
             body=row.body,
             body_optional=checker and p.checker_get,
             line=line,

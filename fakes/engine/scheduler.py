@@ -21,6 +21,7 @@ from fakes.engine.crash import Crash, crash
 from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.flushing import DeferredFlush
 from fakes.engine.load import Load
+from fakes.engine.lora_manager import LoraManager
 from fakes.engine.memo import model_key
 from fakes.engine.memory import Memory
 from fakes.engine.model import Model
@@ -69,6 +70,7 @@ class Scheduler:
         self.ranks = loaded_ranks(config, model_config, weights)
         self.model = Model(model_config, self.ranks)
         self.cache = PrefixCache(config.max_total_tokens)
+        self.lora = LoraManager(self) if config.enable_lora else None
         self.batch = Batch(
             self.model,
             self.cache,
@@ -80,6 +82,7 @@ class Scheduler:
             seed=config.random_seed,
             model_key=model_key(model_config, config.tp_size, config.dtype + config.quantisation),
             observe=self._observe_request,
+            lora=self.lora,
         )
         self.load = Load(self.batch)
         self.memory = Memory(self)
@@ -103,6 +106,7 @@ class Scheduler:
             "server_info": self._internal_state,
             "slow_down": self._slow_down,
             "get_load": self.load.now,
+            **(self.lora.handlers() if self.lora is not None else {}),
             **self.memory.handlers(),
             **self.updater.handlers(),
         }

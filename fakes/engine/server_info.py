@@ -70,6 +70,10 @@ def launch_arguments(config: EngineConfig, profile: EngineProfile, weight_versio
         "random_seed": config.random_seed,
         "weight_version": weight_version,
     }
+    if config.enable_lora:
+        given |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "lora_paths": []}
+        given |= {"lora_target_modules": config.lora_target_modules, "enable_lora_overlap_loading": False}
+        given |= {"max_loras_per_batch": config.max_loras_per_batch, "max_loaded_loras": config.max_loaded_loras}
     return {**_defaults(profile.version), **given}
 
 

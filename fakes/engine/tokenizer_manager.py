@@ -15,7 +15,9 @@ from fakes.engine import messages as m
 from fakes.engine.crash import TokenizerCrash
 from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.loop import Condition, Event, Future, Lock, Loop, RWLock
+from fakes.engine.lora_registry import LoraRegistry
 from fakes.engine.protocol import EngineConfig, Observed
+from fakes.engine.serialized import normalize
 
 if TYPE_CHECKING:
     from fakes.engine.generation import State
@@ -82,6 +84,7 @@ class TokenizerManager:
         self.served_model_name = config.model_path
         self.load_format = "auto"
         self.states: dict[str, State] = {}
+        self.lora = LoraRegistry(self)
         self._communicators: dict[str, Communicator] = {}
         self._disk_result: Future[Any] | None = None
         self.load_snapshot: Callable[[], dict[str, int]] = dict
@@ -316,25 +319,3 @@ class TokenizerManager:
 
 def _result(reply: dict[str, Any]) -> Result:
     return reply["success"], reply["message"]
-
-
-def normalize(payloads: list[Any]) -> list[bytes]:
-    """utils/common.py:3102@0.5.23: pickles are kept, other bytes are tried as base64, text is decoded."""
-    import base64
-    import contextlib
-
-    out = []
-    for payload in payloads:
-        if isinstance(payload, bytes | bytearray | memoryview):
-            data = bytes(payload)
-            with contextlib.suppress(ValueError):  # a pickle begins with 0x80, which is no base64
-                data = base64.b64decode(data, validate=True)
-            out.append(data)
-        elif isinstance(payload, str):
-            out.append(base64.b64decode(payload, validate=True))
-        else:
-            raise TypeError(
-                "serialized_named_tensors entries must be base64 strings or bytes-like payloads, "
-                f"got {type(payload).__name__}"
-            )
-    return out

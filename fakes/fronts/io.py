@@ -7,7 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fakes.engine.protocol import Done, EngineConfig, IpcClose, IpcTurn, OpenPayload, Raised, ReadDisk
+from fakes.engine.protocol import (
+    Done,
+    EngineConfig,
+    IpcClose,
+    IpcTurn,
+    OpenAdapter,
+    OpenPayload,
+    Raised,
+    ReadAdapter,
+    ReadDisk,
+)
 
 if TYPE_CHECKING:
     from fakes.engine.ipc_wire import Reader
@@ -80,7 +90,9 @@ class Performer:
     def done(self, effect: OpenPayload | ReadDisk) -> Done:
         """The result of one effect, value or exception."""
         try:
-            return Done(effect.id, value=self._open(effect) if isinstance(effect, OpenPayload) else read_folder(effect))
+            if isinstance(effect, OpenPayload):
+                return Done(effect.id, value=self._open(effect))
+            return Done(effect.id, value=_read(effect))
         except Exception as error:
             return Done(effect.id, error=_raised(error))
 
@@ -93,6 +105,16 @@ class Performer:
         from fakes.engine.payload import open_payload
         from fakes.engine.profiles import PROFILES
 
+        if isinstance(effect, OpenAdapter):
+            from fakes.engine.lora_payload import open_adapter
+
+            return open_adapter(
+                effect.data,
+                profile_allow=ALLOW_LISTS[PROFILES[self.config.profile].unpickler],
+                rank=effect.rank,
+                load_format=effect.load_format,
+                resolver=self._bound(),
+            )
         return open_payload(
             effect.data,
             profile_allow=ALLOW_LISTS[PROFILES[self.config.profile].unpickler],
@@ -106,6 +128,14 @@ class Performer:
         resolver = self.resolver()
         bind = getattr(resolver, "bind", None)
         return bind(self.name) if bind is not None else resolver
+
+
+def _read(effect: ReadDisk) -> Any:
+    if not isinstance(effect, ReadAdapter):
+        return read_folder(effect)
+    from fakes.fronts.lora_folder import read_adapter
+
+    return read_adapter(effect)
 
 
 def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:

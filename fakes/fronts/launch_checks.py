@@ -20,7 +20,7 @@ _AT_LEAST_ONE = ("tp_size", "dp_size", "max_total_tokens", "max_running_requests
 
 _ABSENT: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("pp_size", "nnodes", "attn_cp_size", "moe_dp_size", "tokenizer_worker_num"), (1,)),
-    **dict.fromkeys(("enable_lora", "enable_dp_attention", "is_embedding"), (False,)),
+    **dict.fromkeys(("enable_dp_attention", "is_embedding"), (False,)),
     **dict.fromkeys(("lora_paths", "speculative_algorithm"), (None, [])),
     "disaggregation_mode": ("null",),
     "load_format": ("auto", "safetensors"),
@@ -52,6 +52,7 @@ def check(args: LaunchArgs) -> None:
     for name in _AT_LEAST_ONE:
         if name in given and given[name] < 1:
             raise LaunchError(f"{_flag(name)} {given[name]}: must be 1 or more")
+    _lora(given)
     watchdog = given.get("watchdog_timeout", 1.0)
     if not (math.isfinite(watchdog) and watchdog > 0):
         raise LaunchError(f"--watchdog-timeout {watchdog}: must be a finite number of seconds greater than 0")
@@ -65,6 +66,25 @@ def check(args: LaunchArgs) -> None:
         _descriptor("--ready-fd", args.ready_fd, os.O_WRONLY)
     if args.parent_fd is not None:
         _descriptor("--parent-fd", args.parent_fd, os.O_RDONLY)
+
+
+def _lora(given: Mapping[str, Any]) -> None:
+    """What SGLang asserts of LoRA's options (server_args.py:7417@0.5.12.post1, arg_groups/lora_hook.py:33@0.5.23)."""
+    batch, loaded = given.get("max_loras_per_batch", 8), given.get("max_loaded_loras")
+    if batch < 1:
+        raise LaunchError("max_loras_per_batch must be positive")
+    if not given.get("enable_lora"):
+        return
+    if not (given.get("max_lora_rank") and given.get("lora_target_modules")):
+        raise LaunchError(
+            "When no initial --lora-paths is provided, you need to specify both --max-lora-rank and "
+            "--lora-target-modules for LoRA initialization. (The fake loads no --lora-paths: use /load_lora_adapter.)"
+        )
+    if loaded is not None and loaded < batch:
+        raise LaunchError(
+            "max_loaded_loras should be greater than or equal to max_loras_per_batch. "
+            f"max_loaded_loras={loaded}, max_loras_per_batch={batch}"
+        )
 
 
 def without_effect(given: Mapping[str, Any]) -> list[str]:

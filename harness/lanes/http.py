@@ -334,6 +334,8 @@ def launch_options(spec: EngineSpec) -> tuple[list[str], dict[str, str]]:
             env[_HEALTH_VARIABLE] = "true" if value else "false"
         elif value is True:
             args.append(flag)
+        elif isinstance(value, list | tuple):
+            args += [flag, *map(str, value)]
         elif value is not False and value is not None:
             args += [flag, str(value)]
     return args, env

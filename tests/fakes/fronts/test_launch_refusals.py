@@ -151,7 +151,7 @@ def test_serve_says_the_same_with_exit_code_4(model, capsys):
     ("options", "told"),
     [
         (("--pp-size", "2", "--nnodes", "2"), ["--pp-size 2", "--nnodes 2"]),
-        (("--enable-lora", "--load-format", "dummy"), ["--enable-lora", "--load-format dummy"]),
+        (("--enable-dp-attention", "--load-format", "dummy"), ["--enable-dp-attention", "--load-format dummy"]),
         (("--pp-size", "1", "--load-format", "auto", "--mem-fraction-static", "0.8"), []),
         (("--speculative-algorithm", "EAGLE"), ["--speculative-algorithm EAGLE"]),
     ],
