@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from fakes.engine.weights import RankWeights
 from fakes.tiny import TORCH_NAMES
 
 NO_CUDA = "Torch not compiled with CUDA enabled"
-MismatchText = Literal["short", "long"]
 
 
 class CheckError(Exception):
@@ -36,7 +35,7 @@ class CheckerRules:
     """What differs by version and device.
 
     cuda: whether Tensor.cuda() works. checksum_needs_cuda: up to 0.5.22. consumes_snapshot: a successful compare
-    drops it. mismatch: "long" adds num_exceed, expect and actual. checksum: False where a version has no such action.
+    drops it. long_mismatch: with num_exceed, expect and actual. checksum: False where a version has no such action.
     role: whether parallelism_info is a list that names roles (0.5.21 and later, miles). per_gpu_checksum: not in
     0.5.12.post1.
     """
@@ -44,7 +43,7 @@ class CheckerRules:
     cuda: bool = False
     checksum_needs_cuda: bool = False
     consumes_snapshot: bool = True
-    mismatch: MismatchText = "long"
+    long_mismatch: bool = True
     role: bool = True
     per_gpu_checksum: bool = True
 
@@ -100,7 +99,7 @@ class WeightChecker:
             diff = np.abs(actual.astype(np.float32) - expected.astype(np.float32))
         worst, mean = float(diff.max()), float(diff.sum(dtype=np.float32)) / diff.size
         text = f"name={name} max_abs_err={worst} mean_abs_err={mean} "
-        if self.rules.mismatch == "short":
+        if not self.rules.long_mismatch:
             return text
         shape = f"(shape={tuple(expected.shape)} dtype=torch.{TORCH_NAMES[expected.dtype]})"
         return f"{text}num_exceed={int((~(diff <= 0)).sum())} expect=raw{shape} actual=raw{shape} "

@@ -40,6 +40,7 @@ SCALE = "_scale_inv"
 TENSOR_SCALE = "_scale"
 UNLOADED = float(np.finfo(np.float32).min)
 """What float32 scales hold until they are loaded (fp8.py:687@0.5.23): products overflow, answers are NaN."""
+NO_LOADER = "'Parameter' object has no attribute 'weight_loader'"
 MODULES = ("qkv_proj.weight", "o_proj.weight", "gate_up_proj.weight", "down_proj.weight")
 HF_MODULES = tuple(f"{part}_proj.weight" for part in ("q", "k", "v", "o", "gate", "up", "down"))
 
@@ -182,11 +183,11 @@ class Kernels:
         scheme: Scheme,
         params: dict[str, np.ndarray],
         touch: Callable[[str], None],
-        layout: Mapping[str, Param] | None = None,
+        layout: Mapping[str, Param],
     ) -> None:
         self.scheme = scheme
         self.finals = 0
-        self._layout = layout or {}
+        self._layout = layout
         self.modules = tuple(name for name in params if name.endswith(MODULES))
         self._params = params
         self._touch = touch
@@ -215,13 +216,15 @@ class Kernels:
         if not (self.scheme.whole and self.finals) or weight not in self.modules:
             return True
         if stacked:
-            raise LoadError("AttributeError", "'Parameter' object has no attribute 'weight_loader'")
+            raise LoadError("AttributeError", NO_LOADER)
         rows, columns = self._params[weight].shape
-        held = (rows, 1) if name != weight else (columns, rows)
-        if loaded.shape != held or name != weight:
+        held = (columns, rows) if name == weight else (1, rows) if self.scheme.online else (rows, 1)
+        if loaded.shape != held:
             words = f"({torch_size(loaded.shape)}) into parameter ({torch_size(held)})"
             raise LoadError("AssertionError", f"Attempted to load weight {words}")
-        self._params[name][...] = loaded.T.astype(E4M3)  # a square one lands across its own transpose
+        # here weights and the scales of rows lie as they were loaded; a square one lands across its own transpose
+        found = loaded.T if name == weight or self.scheme.online else loaded
+        self._params[name][...] = found.astype(self._params[name].dtype)
         return False
 
     def finalise(self) -> None:
@@ -230,6 +233,8 @@ class Kernels:
         self.finals += 1
         if self.scheme.online:
             self._quantise()
+        elif self.scheme.whole:
+            self._scale_by_rows()
         if not derived:
             return
         for name in self.modules:
@@ -258,8 +263,17 @@ class Kernels:
             scale = np.maximum(np.abs(wide).max(axis=1, keepdims=True), 1e-12).astype(np.float32) / E4M3_MAX
             self._params[name] = np.clip(wide / scale, -E4M3_MAX, E4M3_MAX).astype(E4M3)
             self._params[name + TENSOR_SCALE] = scale
-            self._touch(name + TENSOR_SCALE)
             self._touch(name)
+
+    def _scale_by_rows(self) -> None:
+        """The scale of every part of a fused layer on each of its rows. It is no number by part any more, and taken for
+        one when this comes again: all rows then have scales of the first few (convert_to_channelwise,
+        layers/quantization/utils.py:141@0.5.23)."""
+        for name in self.modules:
+            sizes = [part.size for part in self._layout[name].parts.values()] or [len(self._params[name])]
+            scale = self._params[name + TENSOR_SCALE].reshape(-1)[: len(sizes)]
+            self._params[name + TENSOR_SCALE] = np.repeat(scale, sizes)[:, None]
+            self._touch(name + TENSOR_SCALE)
 
     def read(self, name: str) -> np.ndarray:
         """The float32 matrix that the kernel of a module multiplies with."""
@@ -267,11 +281,6 @@ class Kernels:
         if scheme.online and not self.finals:
             return weight.astype(np.float32)
         scale = self._params[name + scheme.suffix]
-        if scheme.online:
-            return dequantise(weight, scale, scheme)
-        if scheme.whole:
-            sizes = [part.size for part in self._layout[name].parts.values()] or [weight.shape[0]]
-            return dequantise(weight, np.repeat(scale, sizes)[:, None], scheme)
         if not scheme.derived:
             return dequantise(weight, scale, scheme)
         kept = self._params[name + SCALE + scheme.derived]

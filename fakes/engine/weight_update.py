@@ -55,7 +55,7 @@ class WeightUpdater:
             cuda=config.device == "cuda" or config.checker_cuda_shim,
             checksum_needs_cuda="checksum" in profile.checker_needs_cuda,
             consumes_snapshot=not profile.checker_compare_keeps_snapshot,
-            mismatch="long" if profile.checker_long_mismatch else "short",
+            long_mismatch=profile.checker_long_mismatch,
             role=profile.parallelism_info == "list",
             per_gpu_checksum=profile.parallelism_info != "raw",
         )

@@ -14,6 +14,7 @@ from fakes.engine.loading import LoadError, default_load, load_into, not_a_name,
 from fakes.engine.quantised import (
     E4M3,
     MODULES,
+    NO_LOADER,
     SCALE,
     SCHEMES,
     TENSOR_SCALE,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["LoadError", "RankWeights", "check_kernels", "get_weights_by_name", "loaded_ranks"]
 
 
-STORED = (*MODULES, *(name + suffix for name in MODULES for suffix in (SCALE, TENSOR_SCALE)))
+SCALES = tuple(name + suffix for name in MODULES for suffix in (SCALE, TENSOR_SCALE))
+STORED = (*MODULES, *SCALES)
 """What is not of the model's own dtype where it is quantised."""
 
 MAX_ROUTES = 100_000
@@ -67,7 +69,7 @@ class RankWeights:
             name: np.zeros(param.shape, dtype=self._stored(name, scheme)) for name, param in self.layout.items()
         }
         for name in self.params:
-            if scheme is not None and name.endswith(STORED) and self.params[name].dtype == np.float32:
+            if name.endswith(SCALES) and self.params[name].dtype == np.float32:
                 self.params[name][...] = UNLOADED
         self._kernels = None if scheme is None else Kernels(scheme, self.params, self._touch, self.layout)
         self.version = 0
@@ -217,6 +219,11 @@ class RankWeights:
         return self._routes[name]
 
     def _load_quantised(self, device_name: str, tensor: np.ndarray, shard: Shard | None) -> None:
+        if device_name not in self.layout:  # derived, and so without a loader (layers/utils/common.py:71@0.5.23)
+            if shard is not None:
+                raise LoadError("AttributeError", NO_LOADER)
+            default_load(self.params[device_name], tensor)
+            return
         one = tensor.reshape(1) if device_name.endswith(TENSOR_SCALE) and not tensor.ndim else tensor
         try:
             load_into(self.params[device_name], self.layout[device_name], one, shard, cpu=self._cpu)

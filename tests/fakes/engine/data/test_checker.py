@@ -58,7 +58,7 @@ def test_a_failed_compare_keeps_the_snapshot_and_a_good_one_uses_it_up():
 
 
 def test_up_to_0_5_12_a_good_compare_keeps_the_snapshot_and_says_less():
-    check = checker(CheckerRules(cuda=True, consumes_snapshot=False, mismatch="short"))
+    check = checker(CheckerRules(cuda=True, consumes_snapshot=False, long_mismatch=False))
     check.handle("snapshot")
     check.handle("compare")
     check.handle("compare")

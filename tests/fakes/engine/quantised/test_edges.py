@@ -76,7 +76,7 @@ def test_a_layout_has_every_parameter_and_a_scale_behind_each_module():
 
 @pytest.mark.parametrize("name", ["a.weight", "a.weight_scale_inv", "a.weight_scale_inv_swizzled"])
 def test_whose_numbers_a_parameter_takes_part_in(name):
-    assert Kernels(FP8, {}, lambda name: None).weight_of(name) == "a.weight"
+    assert Kernels(FP8, {}, lambda name: None, {}).weight_of(name) == "a.weight"
 
 
 def test_where_rows_go():

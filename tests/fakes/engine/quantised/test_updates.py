@@ -49,9 +49,11 @@ def test_without_sessions_an_update_derives_nothing(version):
     assert engine.state() != engine.wanted(1)
 
 
+@pytest.mark.parametrize("quantisation", ["mxfp8", "mxfp8-trtllm"])
 @pytest.mark.parametrize("version", [*PLAIN, *SESSIONS])
-def test_a_folder_derives(version):
-    engine = Quantised(version)
+def test_a_folder_derives(version, quantisation):
+    """Once: what is shuffled in place would be shuffled again."""
+    engine = Quantised(version, quantisation)
     engine.disk["/q"] = list(engine.weights(1).items())
     assert engine.call("update_weights_from_disk", {"model_path": "/q"}).status == 200
     assert engine.state() == engine.wanted(1)
