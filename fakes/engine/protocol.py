@@ -141,12 +141,17 @@ class OpenAdapter(OpenPayload, frozen=True, tag=True, kw_only=True):
     """The same of a LoRA adapter's payload; Done.value as `lora_payload.open_adapter` gives it."""
 
 
-class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Read a Hugging Face folder; Done.value is `list[(name, ndarray)]`."""
+class ReadDisk(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
+    """One rank reads a Hugging Face folder; Done.value is `list[(name, ndarray)]`.
+
+    `looks_only`: it lists the files and opens none; Done.value is then empty.
+    """
 
     id: int
     path: str
     load_format: str | None = None
+    rank: int = 0
+    looks_only: bool = False
 
 
 class ReadAdapter(ReadDisk, frozen=True, tag=True, kw_only=True):

@@ -20,6 +20,7 @@ from fakes.engine.cache import PrefixCache
 from fakes.engine.crash import Crash, crash
 from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.flushing import DeferredFlush
+from fakes.engine.late_ranks import ALONE, LateRanks
 from fakes.engine.load import Load
 from fakes.engine.lora_manager import LoraManager
 from fakes.engine.memo import model_key
@@ -87,6 +88,8 @@ class Scheduler:
         self.load = Load(self.batch)
         self.memory = Memory(self)
         self.updater = WeightUpdater(self, weights)
+        self.late = LateRanks(self, config.random_seed)
+        self._meeting = False
         self.forward: Forward | None = None
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
         self._any = False
@@ -133,6 +136,8 @@ class Scheduler:
 
     def done(self, event: Done) -> None:
         """The front finished an I/O effect."""
+        if self.late.busy and self.late.done(event):
+            return
         if self._io is None or event.id not in self._io[2]:
             return
         self._io[2][event.id] = event
@@ -142,6 +147,8 @@ class Scheduler:
         self.now = max(self.now, now)
         progressed = False
         while True:
+            if self.late.busy:
+                progressed = self.late.run() or progressed
             if self._io is not None:
                 if not self._resume():
                     self._watchdog.check(self.now)
@@ -151,7 +158,7 @@ class Scheduler:
             if self.forward is not None and self._step_done():
                 progressed = True  # messages that came during the step see its batch before it is cleaned up
                 continue
-            if self.forward is not None:
+            if self.forward is not None or self._in_a_collective():
                 return progressed
             if self.inbox:
                 progressed = True
@@ -166,11 +173,19 @@ class Scheduler:
                 return progressed
             progressed = True
 
+    def _in_a_collective(self) -> bool:
+        """Whether rank 0 waits for others that are late: in a step, or for a request that needs all."""
+        if not self.late.busy:
+            self._meeting = False
+            return False
+        return self._meeting or (bool(self.inbox) and self.inbox[0][0] not in ALONE)
+
     def next_deadline(self) -> float | None:
         """When this scheduler next has something to do without being asked."""
+        late = self.late.deadline
         if self._io is not None:
-            return self._watchdog.deadline
-        times = []
+            return min((t for t in (self._watchdog.deadline, late) if t is not None), default=None)
+        times = [] if late is None else [late]
         if self.forward is not None:
             times.append(self.forward.done_at)
         elif self._settles_at is not None:
@@ -226,6 +241,9 @@ class Scheduler:
         if not self.batch.waiting and not self.batch.running and not self.batch.last:
             return False
         if self._stale():
+            return False
+        if self.late.busy:
+            self._meeting = True
             return False
         self.memory.check_serving()
         check_kernels(self.ranks, len(self.batch.waiting[0].prompt) if self.batch.waiting else len(self.batch.running))

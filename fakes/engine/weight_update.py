@@ -173,12 +173,24 @@ class WeightUpdater:
     def _fact(self, rank: int, names: list[str], index: int, load_format: str | None, digest: str) -> None:
         if rank == 0:
             self.wholeness.sent(names)
+        self.loaded(rank, names, self._updates, load_format, index, digest)
+
+    def loaded(
+        self,
+        rank: int,
+        names: list[str],
+        update: int,
+        load_format: str | None,
+        index: int | None = None,
+        digest: str = "",
+    ) -> None:
+        """Say what a rank took of an update; `index` is the payload's place in the list, its own by default."""
         self._s.observe(
             "load",
             rank=rank,
-            update=self._updates,
+            update=update,
             names=names,
-            payload_index=index,
+            payload_index=rank if index is None else index,
             load_format=load_format,
             digest=digest,
         )
@@ -278,11 +290,13 @@ class WeightUpdater:
         """Reads or changes no session (scheduler_components/weight_updater.py:138@0.5.23).
 
         A load that fails is to be rolled back from the path that the engine has by then, which is the new one: it fails
-        again, and that is not caught (model_runner_components/weight_updater.py:239@0.5.23).
+        again, and that is not caught (model_runner_components/weight_updater.py:239@0.5.23). The answer is rank 0's and
+        speaks of rank 0: `late_ranks`.
         """
         scheduler = self._s
         effect = ReadDisk(id=scheduler.next_id(), path=obj["model_path"], load_format=obj.get("load_format"))
         self._updates += 1
+        scheduler.late.told(self._updates, effect.path, effect.load_format)
         end = (yield [effect])[effect.id]
         if end.error is not None and end.error.type == "SafetensorError":
             raise Crash(end.error.type, end.error.message)
@@ -292,13 +306,12 @@ class WeightUpdater:
                 **_PAUSED,
             }
         scheduler.memory.check_writable()
-        for rank, weights in enumerate(scheduler.ranks):
-            try:
-                names = weights.load(end.value)
-            except LoadError as error:
-                raise Crash(error.type, error.message, rank) from None
-            self._fact(rank, names, rank, "disk", "")
-        self._finalise()
+        try:
+            names = scheduler.ranks[0].load(end.value)
+        except LoadError as error:
+            raise Crash(error.type, error.message) from None
+        self._fact(0, names, 0, "disk", "")
+        scheduler.ranks[0].finalise()
         return {**self._after_load(obj, "update_weights_from_disk", m.DISK_OK.text, barrier=False), **_PAUSED}
 
     def _by_name(self, obj: dict[str, Any]) -> dict[str, Any]:

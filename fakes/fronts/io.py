@@ -139,7 +139,8 @@ def _read(effect: ReadDisk) -> Any:
 
 
 def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
-    """The tensors of a folder's *.safetensors as (HF name, array), sorted by name; nothing else is looked at.
+    """The tensors of a folder's *.safetensors as (HF name, array), sorted by name; nothing else is looked at. None of
+    them for who only looks whether they are there.
 
     A path that is no folder is taken for a hub id, as SGLang does, and refused with huggingface_hub's words
     (observed on 0.5.23, cpu: update_weights_from_disk missing).
@@ -151,6 +152,8 @@ def read_folder(effect: ReadDisk) -> list[tuple[str, Any]]:
         raise _HfIdError(hub_words(effect.path))
     from fakes.tiny import read_tensors
 
+    if effect.looks_only and any(folder.glob("*.safetensors")):
+        return []
     try:
         return sorted(read_tensors(folder).items())
     except FileNotFoundError:

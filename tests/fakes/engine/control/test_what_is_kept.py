@@ -154,7 +154,8 @@ def test_every_rank_is_said_to_wait_for_its_own_io() -> None:
         assert engine.result(call).status == 200
     waits = [effect for effect in engine.effects if isinstance(effect, OpenPayload | ReadDisk | Block)]
     assert [(type(effect).__name__, getattr(effect, "rank", None)) for effect in waits] == [
-        ("OpenPayload", 0), ("Block", 0), ("OpenPayload", 1), ("Block", 1), ("ReadDisk", None), ("Block", 0)
+        ("OpenPayload", 0), ("Block", 0), ("OpenPayload", 1), ("Block", 1), ("ReadDisk", 0), ("Block", 0),
+        ("ReadDisk", 1), ("Block", 1),
     ]  # fmt: skip
     assert [effect.id for effect in waits if isinstance(effect, Block)] == [
         effect.id for effect in waits if not isinstance(effect, Block)
