@@ -13,14 +13,17 @@ import typer
 from harness.errors import RefitcheckError
 from harness.settings import DEFAULT_VERSION
 from real_runs import env as environments
+from real_runs.megatron_bridge import environment as megatron_bridge
 from real_runs.server import ServerError
 
 app = typer.Typer(
-    name="env", help="Environments of real SGLang versions, cached and never shared with ours.", no_args_is_help=True
+    name="env",
+    help="Environments of real SGLang versions and of megatron-bridge, cached and never shared with ours.",
+    no_args_is_help=True,
 )
 real_app = typer.Typer(name="real", help="What a real SGLang answers, recorded.", no_args_is_help=True)
 
-Version = Annotated[str, typer.Argument(help="An SGLang version, such as 0.5.23.")]
+Version = Annotated[str, typer.Argument(help="An SGLang version, such as 0.5.23, or megatron-bridge.")]
 USAGE, HARNESS_ERROR = 4, 3
 
 
@@ -59,8 +62,14 @@ def make(
         typer.Option("--torch-index", metavar="URL", help="A package index that has CPU builds of torch."),
     ] = None,
 ) -> None:
-    """Make the environment of VERSION, unless it is there: about two minutes and 1.7 GB. Prints its folder."""
+    """Make the environment of VERSION, unless it is there: about two minutes and 1.7 GB. Prints its folder.
+
+    That of megatron-bridge takes half a minute and 0.9 GB.
+    """
     with _one_line():
+        if version == megatron_bridge.NAME:
+            typer.echo(str(megatron_bridge.make(progress=_say, torch_index=torch_index)))
+            return
         typer.echo(str(environments.make(version, progress=_say, torch_index=torch_index).folder))
 
 
@@ -71,14 +80,17 @@ def list_() -> None:
         with _one_line():
             env = environments.find(version)
         said = "not made" if env is None else f"{env.folder}{'  (given)' if env.given else ''}"
-        typer.echo(f"{version:<14} {said}")
+        typer.echo(f"{version:<15} {said}")
+    with _one_line():
+        python = megatron_bridge.find()
+    typer.echo(f"{megatron_bridge.NAME:<15} {python.parent.parent if python else 'not made'}")
 
 
 @app.command("remove")
 def remove(version: Version) -> None:
     """Delete the cached environment of VERSION."""
     with _one_line():
-        gone = environments.remove(version)
+        gone = megatron_bridge.remove() if version == megatron_bridge.NAME else environments.remove(version)
     typer.echo(f"{version}: {'removed' if gone else 'there was none'}")
 
 

@@ -60,7 +60,7 @@ def test_make_prints_the_folder(monkeypatch, tmp_path):
 def test_list_says_which_are_ready():
     lines = run(app, "list").stdout.splitlines()
 
-    assert [line.split()[0] for line in lines] == list(env.SUPPORTED)
+    assert [line.split()[0] for line in lines] == [*env.SUPPORTED, "megatron-bridge"]
     assert all(line.endswith("not made") for line in lines)
 
 

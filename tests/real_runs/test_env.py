@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import pytest
 
-from real_runs import env
+from real_runs import env, making
 
 ON_311 = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the pins of real SGLang are for Python 3.11")
 
@@ -43,7 +43,7 @@ class Pip:
 @pytest.fixture
 def pip(monkeypatch):
     fake = Pip()
-    monkeypatch.setattr(env.subprocess, "run", fake)
+    monkeypatch.setattr(making.subprocess, "run", fake)
     return fake
 
 
@@ -112,7 +112,7 @@ def test_our_python_settings_do_not_reach_pip(pip, monkeypatch):
     ],
 )
 def test_a_failed_step_is_one_line_and_leaves_nothing(monkeypatch, cache, output, line):
-    monkeypatch.setattr(env.subprocess, "run", Pip("pip install", output))
+    monkeypatch.setattr(making.subprocess, "run", Pip("pip install", output))
 
     with pytest.raises(env.EnvError) as caught:
         env.make("0.5.23", progress=lambda line: None)
@@ -124,7 +124,7 @@ def test_a_failed_step_is_one_line_and_leaves_nothing(monkeypatch, cache, output
 
 @ON_311
 def test_an_import_that_fails_makes_no_environment(monkeypatch):
-    monkeypatch.setattr(env.subprocess, "run", Pip("import sglang", "Traceback\nImportError: no triton\n"))
+    monkeypatch.setattr(making.subprocess, "run", Pip("import sglang", "Traceback\nImportError: no triton\n"))
 
     with pytest.raises(env.EnvError, match="ImportError: no triton"):
         env.make("0.5.23", progress=lambda line: None)
@@ -134,7 +134,7 @@ def test_an_import_that_fails_makes_no_environment(monkeypatch):
 @ON_311
 def test_a_full_disk_is_said_before_anything_is_made(pip, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(env.shutil, "disk_usage", lambda path: usage(1, 1, 2**30))
+    monkeypatch.setattr(making.shutil, "disk_usage", lambda path: usage(1, 1, 2**30))
 
     with pytest.raises(env.EnvError, match=r"needs 3 GiB .* 1\.0 are free"):
         env.make("0.5.23", progress=lambda line: None)
@@ -219,7 +219,7 @@ def test_pip_keeps_the_lock_when_its_run_is_killed(monkeypatch):
         inherited.extend(options["pass_fds"])
         return Pip()(command, **options)
 
-    monkeypatch.setattr(env.subprocess, "run", pip)
+    monkeypatch.setattr(making.subprocess, "run", pip)
     made = env.make("0.5.23", progress=lambda line: None)
 
     assert len(set(inherited)) == 1
@@ -232,7 +232,7 @@ def test_pip_keeps_the_lock_when_its_run_is_killed(monkeypatch):
     [("ERROR: Could not install: [Errno 28] No space left on device", env.EnvUsage), ("ERROR: odd", env.EnvError)],
 )
 def test_a_full_disk_is_the_callers_to_mend(monkeypatch, output, kind):
-    monkeypatch.setattr(env.subprocess, "run", Pip(fail="install", output=output))
+    monkeypatch.setattr(making.subprocess, "run", Pip(fail="install", output=output))
     with pytest.raises(env.EnvError) as caught:
         env.make("0.5.23", progress=lambda line: None)
     assert type(caught.value) is kind
@@ -245,6 +245,6 @@ def test_what_cannot_be_removed_is_one_line(monkeypatch, cache):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(env.shutil, "rmtree", refuse)
+    monkeypatch.setattr(making.shutil, "rmtree", refuse)
     with pytest.raises(env.EnvUsage, match=r"cannot remove .*: Permission denied"):
         env.remove("0.5.23")

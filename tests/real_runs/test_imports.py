@@ -5,8 +5,9 @@ import sys
 
 CODE = """
 import pkgutil, sys, importlib, real_runs
+scripts = ("real_runs.minder", "real_runs.megatron_bridge.bridge_host", "real_runs.fuzz.oracle.")  # of others
 for found in pkgutil.walk_packages(real_runs.__path__, "real_runs."):
-    if found.name != "real_runs.minder" and not found.name.startswith("real_runs.fuzz.oracle."):  # scripts of others
+    if not found.name.startswith(scripts):
         importlib.import_module(found.name)
 assert len([m for m in sys.modules if m.startswith("real_runs.")]) > 25
 heavy = {"torch", "sglang", "fastapi", "ray", "transformers"} & set(sys.modules)
