@@ -40,7 +40,8 @@ class Bench(EngineBench):
     Set before the system under test is first asked for: `spare_ranks` gives the trainer ranks that feed no engine,
     `gpus` the colocated GPUs of an engine by its name, one per tp_rank, where they are not dealt out in order.
     `transport` is the way in which the weights are to travel ("" leaves it to the adapter), `transposed` lets the
-    policy's export give views of transposed memory.
+    policy's export give views of transposed memory. `adapter_config` is the adapter_config.json of what is sent over
+    the transport lora.
 
     `hang_timeout` are the real seconds that code of the client may take (0: no limit); where the lane's clock is not
     virtual a refit's deadline is added.
@@ -69,6 +70,7 @@ class Bench(EngineBench):
         self.gpus: dict[str, tuple[int, ...]] = {}
         self.transport = ""
         self.transposed = False
+        self.adapter_config: dict[str, Any] = {}
         self._setup: dict[str, Any] | None = None
         self._refits = 0
         self.kit: Any = None
@@ -146,6 +148,12 @@ class Bench(EngineBench):
             raise Unsupported("no system under test: this is an engine-side run")
         return self._made()[1]
 
+    def adapter_attribute(self, name: str) -> Any:
+        """What the adapter says about itself under this name; None when it says nothing. It is not set up for it."""
+        if self._sut_factory is None:
+            raise Unsupported("no system under test: this is an engine-side run")
+        return getattr(self._sut if self._sut is not None else self._made()[0], name, None)
+
     def _fleet(self, caps: Caps) -> Fleet:
         from harness.endpoint import endpoints_of
 
@@ -160,6 +168,8 @@ class Bench(EngineBench):
         held = {str(dict(e.spec.options).get("quantisation") or "") for e in self.engines}
         if held - {""}:
             options["quantisation"] = {"scheme": max(held).split("-")[0]}
+        if self.adapter_config:
+            options["lora"] = dict(self.adapter_config)
         if self._setup is not None:
             options["setup"] = dict(self._setup)
         return Fleet(
@@ -174,7 +184,7 @@ class Bench(EngineBench):
     def _trainer_ranks(self, caps: Caps, endpoints: Sequence[Endpoint]) -> int:
         """Colocated: one on every GPU of an engine. Else two, so that there is one beside the source."""
         apart = self._setup is not None and not self._setup.get("colocated", True)
-        if apart or self.transport not in ("", "tensor"):
+        if apart or self.transport not in ("", "tensor", "lora"):
             return max(caps.ranks, 2)
         gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
         return max(caps.ranks, gpus)

@@ -11,6 +11,7 @@ from harness.reference.control import Control
 from harness.reference.deadline import Deadline
 from harness.reference.engines import Roster
 from harness.reference.errors import BadSetup, BadState, CallFailed
+from harness.reference.lora import LoraClient
 from harness.reference.markers import Markers
 from harness.reference.profile import EngineProfile
 from harness.reference.quantised import NONE, PLAIN, Plan, plan_of
@@ -25,7 +26,7 @@ from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
 BUCKET_BYTES = 128 * 1024  # three calls for the tiny bfloat16 model: a first, a middle and a last one
 PHASE_DEADLINE_S = 120.0
-TRANSPORTS = ("tensor", "distributed", "checkpoint-engine", "disk")
+TRANSPORTS = ("tensor", "distributed", "checkpoint-engine", "disk", "lora")
 
 
 class ReferenceSut:
@@ -39,6 +40,15 @@ class ReferenceSut:
 
     options = frozenset({"enable_weights_cpu_backup"})
     """What it reads of `--sut-option`."""
+
+    guards: Mapping[str, Any] = {
+        "drivers": ("harness.reference.adapter", "harness.reference.refit"),
+        "workers": ("fakes.engine", "fakes.fronts", "real_runs", "conformance"),
+        "not_installed": ("torch", "ray", "sglang", "megatron", "transformer_engine", "fastapi", "uvicorn"),
+        "actors": ("harness.reference.adapter:ReferenceSut",),
+        "launch_arguments": ("model_path", "tp_size", "host", "port", "dtype", "random_seed", "weight_version"),
+    }
+    """Where its driver is, and what must not be there: see `harness.guards.subjects`."""
 
     def __init__(
         self,
@@ -63,7 +73,7 @@ class ReferenceSut:
         self._pause_mode = pause_mode
         self._bucket_bytes = bucket_bytes
         self._fleet: Fleet | None = None
-        self._client: RefitClient | None = None
+        self._client: RefitClient | LoraClient | None = None
         self._state: Mapping[str, Any] = {}
         self._version = ""
         self._rollouts = 0
@@ -85,6 +95,15 @@ class ReferenceSut:
         self._fleet = fleet
         self._pause_mode = control.pause_mode
         self._policy = self._policy or _check_policy(fleet.options.get("policy", "resume"))
+        if name == "lora":
+            self._client = LoraClient(
+                fleet.trainer,
+                Markers(fleet.record, fleet.clock),
+                Roster(fleet.endpoints, fleet.trainer.ranks),
+                fleet.options.get("lora") or {},
+                one_payload=fleet.version == "0.5.12.post1",
+            )
+            return
         transport = self._transport_of(fleet, name)
         colocated = transport.name == "tensor"
         self._client = RefitClient(
@@ -151,11 +170,13 @@ class ReferenceSut:
 
         Never the policy's own version: that may have moved while the engine was generating.
         """
-        fleet, _ = self._ready()
+        fleet, client = self._ready()
         self._rollouts += 1
         endpoint = fleet.endpoints[self._rollouts % len(fleet.endpoints)]
         sampling = {"temperature": 0, "max_new_tokens": n, "ignore_eos": True}
-        body = {"input_ids": list(prompt), "sampling_params": sampling}
+        body: dict[str, Any] = {"input_ids": list(prompt), "sampling_params": sampling}
+        if isinstance(client, LoraClient) and client.serving:
+            body["lora_path"] = client.serving
         outcome = endpoint.request("generate", body, timeout_s=timeout_s)
         if not outcome.ok:
             raise CallFailed("rollout", endpoint.name, outcome)
@@ -182,7 +203,7 @@ class ReferenceSut:
         if client is not None:
             client.close()
 
-    def _ready(self) -> tuple[Fleet, RefitClient]:
+    def _ready(self) -> tuple[Fleet, RefitClient | LoraClient]:
         if self._fleet is None or self._client is None:
             raise RuntimeError("setup has not been called")
         return self._fleet, self._client

@@ -121,7 +121,8 @@ class Sut(Protocol):
 
     An adapter that reads options of `--sut-option` names them in an attribute `options` (a set of names), known before
     `setup`: a run that is given another name is refused. It may have a method `check_options(options)`, asked then,
-    that raises ValueError for a value that cannot work.
+    that raises ValueError for a value that cannot work. An attribute `guards` (a mapping, see
+    `harness.guards.subjects.Subject`) says where driver, workers, actors and launch arguments are: rules ENV and ASYNC.
     """
 
     def setup(self, fleet: Fleet) -> None:
@@ -129,7 +130,10 @@ class Sut(Protocol):
         ...
 
     def set_weights(self, state: Mapping[str, Any], version: str) -> None:
-        """The policy now holds `state`: HF names to full arrays, ml_dtypes.bfloat16 or float32."""
+        """The policy now holds `state`: HF names to full arrays, ml_dtypes.bfloat16 or float32.
+
+        Where the transport is lora, an adapter's: PEFT names to arrays, of the configuration `Fleet.options["lora"]`.
+        """
         ...
 
     def refit(self, deadline_s: float) -> RefitResult:
