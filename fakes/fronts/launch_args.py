@@ -178,6 +178,18 @@ def options_of(version: str) -> dict[str, str]:
     return {option["dest"]: option["kind"] for option in table["options"] if option.get("in", mask) & mask}
 
 
+def flags_of(version: str) -> dict[str, tuple[str, bool]]:
+    """Every flag of a version: SGLang's name for its value, and whether the flag ends the launch all the same."""
+    table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+    mask = sum(1 << table["versions"].index(name) for name in _NEIGHBOURS.get(version, (version,)))
+    found: dict[str, tuple[str, bool]] = {}
+    for option in table["options"]:
+        if option.get("in", mask) & mask:
+            for flag in option["flags"]:
+                found.setdefault(flag, (option["dest"], option["kind"] in ("gone", "const") and "error" in option))
+    return found
+
+
 def _sglang_parser(prog: str, version: str) -> _Parser:
     table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
     versions = _NEIGHBOURS.get(version, (version,))
