@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,25 +47,38 @@ class Finder:
         if module not in self._known:
             parts = module.split(".")
             sound = len(parts) <= PARTS and all(part.isidentifier() for part in parts)
-            self._known[module] = _source(module, self._spec(parts)) if sound else None
+            file, where = self._find(parts) if sound else (None, [])
+            package = module if where else module.rpartition(".")[0]
+            self._known[module] = Source(module, file, package) if file is not None else None
         return self._known[module]
 
-    def _spec(self, parts: Sequence[str]) -> ModuleSpec | None:
+    def _find(self, parts: Sequence[str]) -> tuple[Path | None, list[str]]:
+        """(its file, where its submodules are). Below the top they are looked up in folders: Python's own way would
+        import the parents of a namespace package."""
+        # Of a name without dots nothing is imported to find it.
         try:
-            # Of a name without dots nothing is imported to find it.
             spec = PathFinder.find_spec(parts[0], self._paths) if self._paths else None
             spec = spec or find_spec(parts[0])
-            for depth in range(2, len(parts) + 1):
-                if spec is None or spec.submodule_search_locations is None:
-                    return None
-                spec = PathFinder.find_spec(".".join(parts[:depth]), list(spec.submodule_search_locations))
-        except (ImportError, ValueError, AttributeError):
-            return None
-        return spec
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            return None, []
+        file = Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+        where = list(spec.submodule_search_locations or ())
+        for part in parts[1:]:
+            file, where = _below(where, part)
+        return file, where
 
 
-def _source(module: str, spec: ModuleSpec | None) -> Source | None:
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    package = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
-    return Source(module, Path(spec.origin), package)
+def _below(folders: Sequence[str], name: str) -> tuple[Path | None, list[str]]:
+    """A submodule in the folders of its package: a package, a module, or a namespace of several folders."""
+    spaces = []
+    for folder in folders:
+        base = Path(folder) / name
+        if (base / "__init__.py").is_file():
+            return base / "__init__.py", [str(base)]
+        if base.with_name(f"{name}.py").is_file():
+            return base.with_name(f"{name}.py"), []
+        if base.is_dir():
+            spaces.append(str(base))
+    return None, spaces

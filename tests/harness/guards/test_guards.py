@@ -62,6 +62,15 @@ def test_patterns_and_packages_stand_for_all_that_is_in_them(package):
     assert of("toy_trainer") == ["toy_trainer.a_worker", "toy_trainer.workers"]
 
 
+def test_packages_without_an_init_are_packages_too(tmp_path):
+    inner = tmp_path / "toy_space" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "driver.py").write_text("from .helper import x\n")
+    (inner / "helper.py").write_text("import torch.nn\n")
+    (found,) = forbidden_imports(["toy_space.inner.driver"], ["torch"], [str(tmp_path)])
+    assert (found.module, found.imported) == ("toy_space.inner.helper", "torch.nn")
+
+
 def test_circular_imports_end(package):
     path = package(driver="from . import one\n", one="from . import driver\nimport torch\n")
     assert [f.module for f in forbidden_imports(["toy_trainer.driver"], ["torch"], [path])] == ["toy_trainer.one"]
