@@ -1,7 +1,8 @@
 """The process that has imported megatron-bridge, and the trainer ranks that are forked from it.
 
-Runs in the environment of megatron-bridge: `python bridge_host.py FD`, FD a socket to the harness. For every rank
-that is wanted the socket of its orders comes over it; a rank that is forked takes orders until the harness lets go.
+Runs in the environment of megatron-bridge: `python bridge_host.py FD FOLDER`, FD a socket to the harness and FOLDER what
+goes with it. For every rank that is wanted the socket of its orders comes over it; a rank that is forked takes orders
+until the harness lets go.
 Orders and answers are lines of JSON; an answer may announce bytes that follow.
 """
 
@@ -11,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -36,6 +38,7 @@ def main() -> int:
     while True:
         order, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
         if not order:
+            shutil.rmtree(sys.argv[2], ignore_errors=True)
             return 0
         pid = _forked(channel, descriptors[0])
         channel.sendall(_line({"pid": pid}))

@@ -87,11 +87,12 @@ class Host:
 
     def __init__(self, python: Path, script: Path = _HERE / "bridge_host.py") -> None:
         self.python = python
+        self.folder = Path(tempfile.mkdtemp(prefix="refitcheck-megatron-"))
         ours, theirs = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         with theirs:
             self._process = subprocess.Popen(
-                [str(python), "-W", "ignore", str(script), str(theirs.fileno())],
+                [str(python), "-W", "ignore", str(script), str(theirs.fileno()), str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -130,6 +131,7 @@ class Host:
         if self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Job:
@@ -146,7 +148,7 @@ class Job:
         self._pids: list[int] = []
         self._channels: list[Channel] = []
         self._steps = [0] * world
-        self._folder = Path(tempfile.mkdtemp(prefix="refitcheck-megatron-"))
+        self._folder = Path(tempfile.mkdtemp(dir=host.folder))
         self._loads = 0
         try:
             for rank in range(world):
