@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from real_runs.evidence.training import metrics
-from real_runs.evidence.training.run import LOG, TrainingRun
+from real_runs.evidence.training.run import LOG, MAX_FILES, TrainingRun
 
 MOST_BOUND = 2.0
 """A bound of token_mult_prob_error above this one bounds nothing: NeMo-RL's own are 1.05 and 1.1."""
@@ -73,6 +73,10 @@ def artefacts(run: TrainingRun) -> Iterator[str]:
     told = run.told
     if not any("{step}" in name for name in told.expected.artefacts):
         yield "run.json: no artefact of every step (a name with {step})"
+    many = sum(told.expected.steps if "{step}" in pattern else 1 for pattern in told.expected.artefacts)
+    if many > MAX_FILES:
+        yield f"run.json: {many} artefacts, and a run may leave {MAX_FILES} files"
+        return
     names = [LOG, metrics.NAME]
     for pattern in told.expected.artefacts:
         every = range(1, told.expected.steps + 1) if "{step}" in pattern else range(1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from harness.words import quoted
@@ -13,6 +15,7 @@ from harness.words import quoted
 NAME = "metrics.json"
 LOSS, GATE, REWARD = "train/loss", "train/token_mult_prob_error", "train/reward"
 TOKENS, GRADIENTS = "train/global_valid_toks", "train/grad_norm"
+SHOWN = 5  # steps that a message names
 _STEP = re.compile(r"0|[1-9][0-9]{0,8}")
 
 Series = Mapping[int, float]
@@ -28,7 +31,7 @@ def parsed(data: bytes) -> dict[str, dict[str, Any]]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
         if len(out) < len(pairs):
-            twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
             raise BadMetrics(f"{NAME}: {quoted(twice, 60)} is there twice")
         return out
 
@@ -54,14 +57,22 @@ def problems(name: str, given: Mapping[str, Any] | None, steps: int) -> Iterator
         known.add(int(key))
         if isinstance(value, bool) or not isinstance(value, int | float):
             yield f"{NAME}: {name} at step {key} is {quoted(value, 30)}, no number"
-        elif not math.isfinite(value):
-            yield f"{NAME}: {name} at step {key} is {value}, not finite"
-    missing = [step for step in range(1, steps + 1) if step not in known]
-    beyond = sorted(known - set(range(1, steps + 1)))
-    if missing:
-        yield f"{NAME}: {name} has no step {_few(missing)} of {steps}"
+        elif not _finite(value):
+            yield f"{NAME}: {name} at step {key} is {quoted(value, 30)}, not finite"
+    beyond = sorted(step for step in known if not 1 <= step <= steps)
+    missing = steps - len(known) + len(beyond)
+    if missing:  # only as far as they are told: how many steps there were to be is somebody's word
+        first = islice((step for step in range(1, steps + 1) if step not in known), SHOWN)
+        yield f"{NAME}: {name} has no step {_few(list(first), missing)} of {steps}"
     if beyond:
-        yield f"{NAME}: {name} has step {_few(beyond)}, the run was to have steps 1 to {steps}"
+        yield f"{NAME}: {name} has step {_few(beyond, len(beyond))}, the run was to have steps 1 to {steps}"
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def numbers(given: Mapping[str, Any]) -> dict[int, float]:
@@ -75,5 +86,5 @@ def windows(series: Series, width: int) -> list[float]:
     return [math.fsum(part) / len(part) for part in (values[i : i + width] for i in range(0, len(values), width))]
 
 
-def _few(steps: list[int]) -> str:
-    return ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+def _few(steps: list[int], count: int) -> str:
+    return ", ".join(map(str, steps[:SHOWN])) + (f" and {count - SHOWN} more" if count > SHOWN else "")

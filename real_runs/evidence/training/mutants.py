@@ -124,7 +124,7 @@ MUTANTS = (
         "EVID-5",
         "metrics:problems",
         "a loss that has blown up is a loss",
-        ReplaceExpr("math.isfinite(value)", "value == value"),
+        ReplaceExpr("_finite(value)", "value == value"),
     ),
     mutant(
         "gaps-are-nothing",

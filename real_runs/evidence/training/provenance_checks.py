@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from harness.errors import UsageError
@@ -98,7 +99,7 @@ def snapshot(run: TrainingRun) -> Iterator[str]:
     if told.snapshot.taken < told.launched:
         yield "run.json: the snapshot was taken before the launch: one of an earlier run"
     paths = [one.path for one in told.submodules]
-    for path in sorted({path for path in paths if paths.count(path) > 1}):
+    for path in _twice(paths):
         yield f"run.json: submodule {quoted(path, 80)} is there twice"
     for one in told.submodules:
         where = f"run.json: submodule {quoted(one.path, 80)}"
@@ -118,7 +119,7 @@ def snapshot(run: TrainingRun) -> Iterator[str]:
 def patches(run: TrainingRun) -> Iterator[str]:
     """What was to be patched is, by its content."""
     files = [one.file for one in run.told.patches]
-    for file in sorted({file for file in files if files.count(file) > 1}):
+    for file in _twice(files):
         yield f"run.json: {quoted(file, 80)} is patched twice"
     for one in run.told.patches:
         where = f"run.json: {quoted(one.file, 80)}"
@@ -176,3 +177,7 @@ def times(run: TrainingRun) -> Iterator[str]:
         yield "run.json: not launched, started and ended in this order"
     if not -64 <= told.exit_code <= 255:
         yield f"run.json: exit code {told.exit_code} is none"
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)

@@ -10,6 +10,7 @@ import msgspec
 NAME = "run.json"
 SCHEMA = 1
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Ranks = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -30,7 +31,7 @@ class Expected(_Part, frozen=True, kw_only=True):
     value_checks: Positive
     world_size: Positive
     engines: Positive
-    tp: Positive
+    tp: Ranks
     transfer: str
     gate_bound: float
     window: Positive
