@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 
 def mutants() -> tuple[Mutant, ...]:
     """Every mutant, the thirteen of NVIDIA-NeMo/RL#3519 first."""
-    from conformance.catalogue import broadcast, derived, disks, engine, envelope, guards, receive, transport, workers
+    from conformance.catalogue import (
+        broadcast,
+        derived,
+        disks,
+        engine,
+        envelope,
+        guards,
+        lora,
+        receive,
+        transport,
+        workers,
+    )
 
     return (
         *envelope.THIRTEEN,
@@ -24,6 +35,7 @@ def mutants() -> tuple[Mutant, ...]:
         *guards.MUTANTS,
         *disks.MUTANTS,
         *derived.MUTANTS,
+        *lora.MUTANTS,
         *receive.MUTANTS,
         *workers.MUTANTS,
         *engine.MUTANTS,

@@ -79,7 +79,7 @@ REPORTS = (
     _seen("verl-project/verl#7289", "MEM-1"),
     _seen("sgl-project/sglang#6367", "MEM-1", "MEM-60", "MEM-62"),
     _seen("vllm-project/vllm#57853", "MEM-2"),
-    _later("areal-project/AReaL#1385", "LORA-1", "issue 4: LoRA adapters"),
+    _seen("areal-project/AReaL#1385", "LORA-1", "LORA-1", "LORA-2"),
     _seen("sgl-project/sglang-omni#784", "PART-1"),
     _later("sgl-project/sglang-omni#784", "FLEET-2", RAY),
     _seen("sgl-project/sglang#37557", "VERIF-2"),

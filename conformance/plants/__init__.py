@@ -24,6 +24,7 @@ def catalogue() -> tuple[Plant, ...]:
         engine_group,
         engine_ipc,
         engine_saver,
+        lora,
     )
 
     return (
@@ -43,4 +44,5 @@ def catalogue() -> tuple[Plant, ...]:
         *client_quantised.PLANTS,
         *client_nixl.PLANTS,
         *disk.PLANTS,
+        *lora.PLANTS,
     )

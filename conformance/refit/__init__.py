@@ -6,7 +6,21 @@ from importlib import import_module
 
 from harness.scenario import Scenario
 
-MODULES = ("envelope", "faults", "cache", "state", "fleet", "memory", "coll", "nixl", "guard", "disk", "deriv", "gate")
+MODULES = (
+    "envelope",
+    "faults",
+    "cache",
+    "state",
+    "fleet",
+    "memory",
+    "coll",
+    "nixl",
+    "guard",
+    "disk",
+    "deriv",
+    "lora",
+    "gate",
+)
 
 
 def scenarios() -> tuple[Scenario, ...]:

@@ -1,0 +1,538 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.judged import breaks, holds, leaves_open
+from tests.conformance.tape import Tape
+
+LOAD, UNLOAD = "load_lora_adapter_from_tensors", "unload_lora_adapter"
+BASE, ONE, TWO, PROMPT = [1, 1], [2, 2], [3, 3], (5, 6)
+
+
+def known(*, base: int = 0) -> Tape:
+    tape = Tape()
+    tape.fact("base", seed=base)
+    for seed in (0, 1):
+        for adapter, tokens in ((None, BASE), (1, ONE), (2, TWO)):
+            found = [token + 10 * seed for token in tokens]
+            tape.fact("adapter_truth", base=seed, adapter=adapter, prompt=PROMPT, tokens=found, logprobs=[-1.0, -1.0])
+    return tape
+
+
+def load(
+    tape: Tape,
+    name: str,
+    status: int | None = 200,
+    *,
+    sut: bool = False,
+    loaded: tuple[str, ...] = (),
+    says: str = "no",
+    **rest: Any,
+) -> int:
+    body: Any = {"success": True, "error_message": "", "loaded_adapters": dict.fromkeys((name, *loaded), "__tensor__")}
+    if status != 200:
+        body = {"success": False, "error_message": says, "loaded_adapters": {}}
+    origin = "sut" if sut else "probe"
+    return tape.call(LOAD, {"lora_name": name}, status, body if status else ..., origin=origin, **rest)
+
+
+def unload(tape: Tape, name: str, status: int | None = 200, *, says: str = "no", **rest: Any) -> int:
+    body = {"success": status == 200, "error_message": "" if status == 200 else says, "loaded_adapters": None}
+    return tape.call(UNLOAD, {"lora_name": name}, status, body if status else ..., **rest)
+
+
+def use(tape: Tape, name: str, tokens: list[int], *, origin: str = "traffic", cached: int = 0, **rest: Any) -> int:
+    request: dict[str, Any] = {"input_ids": list(PROMPT)}
+    if name:
+        request["lora_path"] = name
+    return tape.call("generate", request, 200, tape.answer(tokens, cached=cached), origin=origin, **rest)
+
+
+def refused(tape: Tape, says: str, *, name: str = "x", origin: str = "probe") -> None:
+    tape.call("generate", {"input_ids": [1], "lora_path": name}, 400, {"error": {"message": says}}, origin=origin)
+
+
+def pushes(*names: str, rollout: str = "", tokens: list[int] = ONE, give_back: bool = True) -> Tape:
+    tape = known()
+    for number, name in enumerate(names, 1):
+        with tape.refit(number, seed=1):
+            load(tape, name, sut=True)
+            if give_back and number > 2:
+                unload(tape, names[number - 3], origin="sut")
+    if rollout:
+        use(tape, rollout, tokens, origin="sut")
+    return tape
+
+
+@holds("LORA-1", "LORA-2", "LORA-5")
+def two_steps() -> Tape:
+    return pushes("a", "b", rollout="b")
+
+
+@holds("LORA-2")
+def three_steps() -> Tape:
+    return pushes("a", "b", "c")
+
+
+@breaks("LORA-2", "3: a, b, c")
+def nothing_is_given_back() -> Tape:
+    return pushes("a", "b", "c", give_back=False)
+
+
+@holds("LORA-2")
+def the_oldest_is_still_used() -> Tape:
+    tape = known()
+    running = 0
+    for number, name in enumerate(("a", "b", "c"), 1):
+        with tape.refit(number, seed=1):
+            load(tape, name, sut=True)
+        if name == "a":
+            running = tape.start("generate", {"input_ids": [1], "lora_path": "a"}, origin="traffic")
+    tape.finish(running, 200, tape.answer(ONE))
+    return tape
+
+
+@breaks("LORA-1", "got 400")
+def a_name_that_nobody_loaded() -> Tape:
+    tape = pushes("a")
+    refused(
+        tape,
+        "Got LoRA adapter that has never been loaded: default\nAll loaded adapters: dict_keys(['a']).",
+        origin="sut",
+    )
+    return tape
+
+
+@breaks("LORA-1", "got 400")
+def a_name_that_was_given_back() -> Tape:
+    tape = pushes("a")
+    unload(tape, "a", origin="sut")
+    refused(tape, "Failed to implicitly load LoRA adapter a: no", name="a", origin="sut")
+    return tape
+
+
+@breaks("LORA-1", "b was not loaded when")
+def used_before_the_load_is_answered() -> Tape:
+    tape = pushes("a")
+    call = tape.start(LOAD, {"lora_name": "b"}, origin="sut")
+    request = tape.start("generate", {"input_ids": [1], "lora_path": "b"}, origin="sut")
+    tape.finish(call)
+    tape.finish(request, 200, tape.answer(ONE))
+    return tape
+
+
+@breaks("LORA-5", "[3, 3]")
+def answers_of_another_adapter() -> Tape:
+    return pushes("a", rollout="a", tokens=TWO)
+
+
+@leaves_open("LORA-1", "LORA-2", "LORA-3", "LORA-4", "LORA-5")
+def nothing_of_adapters() -> Tape:
+    tape = known()
+    with tape.refit():
+        tape.bucket()
+    use(tape, "", BASE)
+    return tape
+
+
+def unloads(*, paused: str) -> Tape:
+    tape = pushes("a")
+    if paused:
+        tape.sut("pause_generation", {"mode": paused})
+    unload(tape, "a", origin="sut")
+    return tape
+
+
+@holds("LORA-3")
+def unloaded_while_it_runs() -> Tape:
+    return unloads(paused="")
+
+
+@holds("LORA-3")
+def unloaded_where_nothing_runs() -> Tape:
+    return unloads(paused="abort")
+
+
+@breaks("LORA-3", "it is paused (retract)")
+def unloaded_while_requests_stand_still() -> Tape:
+    return unloads(paused="retract")
+
+
+def one_load_fails(status: int | None, *, error: str) -> Tape:
+    tape = known()
+    with tape.refit(error=error) if error else tape.refit():
+        load(tape, "a", status, sut=True, **({} if status else {"error": "timeout"}))
+    return tape
+
+
+@holds("LORA-4")
+def a_refusal_is_told() -> Tape:
+    return one_load_fails(400, error="no")
+
+
+@breaks("LORA-4", "reported success")
+def a_refusal_is_not_told() -> Tape:
+    return one_load_fails(400, error="")
+
+
+@breaks("LORA-4", "reported success")
+def an_answer_that_never_came_is_not_told() -> Tape:
+    return one_load_fails(None, error="")
+
+
+# -- engines ------------------------------------------------------------------------------------------------------
+
+
+def loads(*uses: tuple[str, list[int]], listed: bool = True) -> Tape:
+    tape = known()
+    for name, seed in (("one", 1), ("two", 2)):
+        tape.fact("adapter", lora_name=name, adapter=seed)
+        if listed:
+            load(tape, name)
+        else:
+            tape.call(LOAD, {"lora_name": name}, 200, {"success": True, "error_message": "", "loaded_adapters": {}})
+    for name, tokens in uses:
+        use(tape, name, tokens)
+    return tape
+
+
+@holds("LORA-51")
+def three_answers() -> Tape:
+    return loads(("", BASE), ("one", ONE), ("two", TWO))
+
+
+@breaks("LORA-51", "[1, 1]")
+def the_base_answers_for_it() -> Tape:
+    return loads(("one", BASE))
+
+
+@breaks("LORA-51", "[2, 2]")
+def it_answers_for_the_base() -> Tape:
+    return loads(("", ONE))
+
+
+@breaks("LORA-51", "200")
+def it_is_not_listed() -> Tape:
+    return loads(("one", ONE), listed=False)
+
+
+def taken(status: int, tokens: list[int]) -> Tape:
+    tape = known()
+    tape.fact("adapter", lora_name="one", adapter=1)
+    load(tape, "one")
+    tape.fact("asked", kind="taken")
+    load(tape, "one", status, says="Failed to load LoRA adapter one because it is already loaded")
+    use(tape, "one", tokens)
+    return tape
+
+
+@holds("LORA-52")
+def a_name_is_taken() -> Tape:
+    return taken(400, ONE)
+
+
+@breaks("LORA-52", "200")
+def a_name_is_taken_over() -> Tape:
+    return taken(200, ONE)
+
+
+@breaks("LORA-52", "[3, 3]")
+def a_name_is_refused_and_taken_over() -> Tape:
+    return taken(400, TWO)
+
+
+def used(*, waits: bool, whole: bool = True, gone: bool = True) -> Tape:
+    tape = known()
+    load(tape, "one")
+    request = tape.start("generate", {"input_ids": [1], "lora_path": "one"}, origin="traffic")
+    tape.fact("asked", kind="in-use")
+    call = tape.start(UNLOAD, {"lora_name": "one"})
+    done = {"success": True, "error_message": "", "loaded_adapters": {}}
+    if not waits:
+        tape.finish(call, 200, done)
+    tape.finish(request, 200, tape.answer(ONE, finish="length" if whole else "abort"))
+    if waits:
+        tape.finish(call, 200, done)
+    tape.fact("asked", kind="gone")
+    if gone:
+        refused(tape, "Failed to implicitly load LoRA adapter one: no", name="one")
+    else:
+        use(tape, "one", ONE, origin="probe")
+    return tape
+
+
+@holds("LORA-53")
+def an_unload_waits() -> Tape:
+    return used(waits=True)
+
+
+@breaks("LORA-53", "before")
+def an_unload_waits_for_nobody() -> Tape:
+    return used(waits=False)
+
+
+@breaks("LORA-53", "")
+def an_unload_aborts() -> Tape:
+    return used(waits=True, whole=False)
+
+
+@breaks("LORA-53", "200")
+def it_is_still_there() -> Tape:
+    return used(waits=True, gone=False)
+
+
+def unknown(*, request: bool, release: bool) -> Tape:
+    tape = known()
+    tape.fact("asked", kind="unknown")
+    if request:
+        refused(
+            tape,
+            "Got LoRA adapter that has never been loaded: nobody\nAll loaded adapters: dict_keys([]).",
+            name="nobody",
+        )
+    else:
+        use(tape, "nobody", BASE, origin="probe")
+    tape.fact("asked", kind="unload-unknown")
+    status = 400 if release else 200
+    unload(tape, "nobody", status, says="LoRA with name nobody does not exist. Loaded LoRAs: odict_keys([])")
+    return tape
+
+
+@holds("LORA-54")
+def nobody_is_refused() -> Tape:
+    return unknown(request=True, release=True)
+
+
+@breaks("LORA-54", "200")
+def nobody_is_served() -> Tape:
+    return unknown(request=False, release=True)
+
+
+@breaks("LORA-54", "200")
+def nobody_is_unloaded() -> Tape:
+    return unknown(request=True, release=False)
+
+
+UNFIT = {
+    "unfit-rank": "LoRA adapter x with rank 16 is incompatible with",
+    "unfit-modules": "LoRA adapter x with rank 4 is incompatible with",
+    "unfit-dora": "because LoRA serving currently doesn't support DoRA adapters",
+}
+
+
+def unfit(taken: str = "") -> Tape:
+    tape = known()
+    for kind, says in UNFIT.items():
+        tape.fact("asked", kind=kind)
+        load(tape, "x", 200 if kind == taken else 400, says=says)
+    return tape
+
+
+@holds("LORA-55")
+def none_of_them_fits() -> Tape:
+    return unfit()
+
+
+@breaks("LORA-55", "200")
+def any_rank() -> Tape:
+    return unfit("unfit-rank")
+
+
+@breaks("LORA-55", "200")
+def any_module() -> Tape:
+    return unfit("unfit-modules")
+
+
+@breaks("LORA-55", "200")
+def dora_too() -> Tape:
+    return unfit("unfit-dora")
+
+
+def another_shape(loads: int, *, dies: bool) -> Tape:
+    tape = known()
+    tape.fact("asked", kind="shape-load")
+    load(tape, "small", loads)
+    tape.fact("asked", kind="shape-use")
+    if dies:
+        tape.call("generate", {"lora_path": "small"}, None, error="dropped")
+    else:
+        use(tape, "small", BASE, origin="probe")
+    return tape
+
+
+@holds("LORA-56")
+def its_first_use_kills() -> Tape:
+    return another_shape(200, dies=True)
+
+
+@breaks("LORA-56", "400")
+def it_is_refused_when_loaded() -> Tape:
+    return another_shape(400, dies=True)
+
+
+@breaks("LORA-56", "200")
+def it_is_used() -> Tape:
+    return another_shape(200, dies=False)
+
+
+def full(*loaded: str, status: int = 200, tokens: list[int] = ONE, gone: bool = True) -> Tape:
+    tape = known()
+    tape.fact("adapter", lora_name="one", adapter=1)
+    load(tape, "one")
+    tape.fact("asked", kind="one-too-many")
+    load(tape, "three", status, loaded=loaded)
+    use(tape, "one", tokens)
+    tape.fact("asked", kind="evicted")
+    if gone:
+        refused(tape, "Failed to implicitly load LoRA adapter two: no", name="two")
+    else:
+        use(tape, "two", TWO, origin="probe")
+    return tape
+
+
+@holds("LORA-57")
+def the_oldest_goes() -> Tape:
+    return full("one")
+
+
+@breaks("LORA-57", "200")
+def all_stay() -> Tape:
+    return full("one", "two")
+
+
+@breaks("LORA-57", "400")
+def the_newest_is_refused() -> Tape:
+    return full(status=400)
+
+
+@breaks("LORA-57", "[3, 3]")
+def the_one_that_stays_is_another() -> Tape:
+    return full("one", tokens=TWO)
+
+
+@breaks("LORA-57", "200")
+def it_comes_back() -> Tape:
+    return full("one", gone=False)
+
+
+def new_base(tokens: list[int]) -> Tape:
+    tape = known()
+    tape.fact("adapter", lora_name="one", adapter=1)
+    load(tape, "one")
+    use(tape, "one", ONE)
+    tape.fact("base", seed=1)
+    tape.bucket()
+    use(tape, "one", tokens)
+    return tape
+
+
+@holds("LORA-58")
+def the_new_base_and_the_adapter() -> Tape:
+    return new_base([12, 12])
+
+
+@breaks("LORA-58", "[11, 11]")
+def the_new_base_alone() -> Tape:
+    return new_base([11, 11])
+
+
+@breaks("LORA-58", "[2, 2]")
+def the_old_base() -> Tape:
+    return new_base(ONE)
+
+
+def caches(*hits: tuple[str, int]) -> Tape:
+    tape = known()
+    for name, cached in hits:
+        use(tape, name, BASE, cached=cached)
+    return tape
+
+
+@holds("LORA-59")
+def each_has_its_own() -> Tape:
+    return caches(("", 0), ("one", 0), ("two", 0), ("one", 2), ("", 2))
+
+
+@breaks("LORA-59", "2 cached tokens")
+def one_for_all() -> Tape:
+    return caches(("", 0), ("one", 2))
+
+
+@breaks("LORA-59", "0 cached tokens")
+def none_for_adapters() -> Tape:
+    return caches(("one", 0), ("one", 0))
+
+
+def off(load_: int, unload_: int) -> Tape:
+    tape = known()
+    says = "LoRA is not enabled. Please set `--enable-lora` to enable LoRA."
+    tape.fact("asked", kind="off-load")
+    load(tape, "one", load_, says=says)
+    tape.fact("asked", kind="off-unload")
+    unload(tape, "one", unload_, says=says)
+    return tape
+
+
+@holds("LORA-60")
+def both_are_refused() -> Tape:
+    return off(400, 400)
+
+
+@breaks("LORA-60", "200")
+def loads_are_taken() -> Tape:
+    return off(200, 400)
+
+
+@breaks("LORA-60", "200")
+def unloads_are_taken() -> Tape:
+    return off(400, 200)
+
+
+def queued(status: int | None) -> Tape:
+    tape = known()
+    tape.fact("asked", kind="after-a-queued-abort")
+    unload(tape, "one", status, **({} if status else {"error": "timeout"}))
+    return tape
+
+
+@holds("LORA-61")
+@breaks("LORA-62", "timeout")
+def never_given_back() -> Tape:
+    return queued(None)
+
+
+@holds("LORA-62")
+@breaks("LORA-61", "200")
+def given_back() -> Tape:
+    return queued(200)
+
+
+def under_a_pause(first: int | None, second: int | None = None, third: int = 400) -> Tape:
+    tape = known()
+    tape.fact("asked", kind="paused")
+    unload(tape, "one", first, **({} if first else {"error": "timeout"}))
+    tape.fact("asked", kind="behind-it")
+    load(tape, "two", second, **({} if second else {"error": "timeout"}))
+    tape.fact("asked", kind="after-it")
+    unload(tape, "one", third, says="LoRA with name one does not exist. Loaded LoRAs: odict_keys([])")
+    return tape
+
+
+@holds("LORA-63")
+def all_wait() -> Tape:
+    return under_a_pause(None)
+
+
+@breaks("LORA-63", "200")
+def the_unload_does_not_wait() -> Tape:
+    return under_a_pause(200)
+
+
+@breaks("LORA-63", "200")
+def the_load_does_not_wait() -> Tape:
+    return under_a_pause(None, 200)
+
+
+@breaks("LORA-63", "200")
+def the_unload_was_lost() -> Tape:
+    return under_a_pause(None, third=200)
