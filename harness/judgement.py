@@ -9,6 +9,7 @@ from harness.errors import HarnessError, RefitcheckError
 from harness.explore import rules as explored_rules
 from harness.faults import Fault
 from harness.history import History
+from harness.places import place_of
 from harness.rules import Rule, Verdict, unsupported
 from harness.suites import Book
 from harness.units import Cause, Finding
@@ -60,7 +61,12 @@ class Judgement:
             verdicts = {rule: unsettled(verdict, hung) for rule, verdict in verdicts.items()}
             verdicts[HANGS.id] = explored_rules.verdicts(history, history)[HANGS.id]
         return {
-            rule: Finding(verdict, faults, causes=self._causes(rule, verdicts, history))
+            rule: Finding(
+                verdict,
+                faults,
+                causes=self._causes(rule, verdicts, history),
+                place=place_of(verdict.where, history) if verdict.status == "violated" else None,
+            )
             for rule, verdict in verdicts.items()
         }
 
@@ -89,7 +95,9 @@ class Judgement:
         if rule_id != HANGS.id and HANGS.id in verdicts and hung_in(history):
             out.append(Cause(HANGS.id, verdicts[HANGS.id].actual))
         for cause in self._book.rules[rule_id].follows if rule_id in self._book.rules else ():
-            rule = self._book.rules[cause]
+            rule = self._book.rules.get(cause)
+            if rule is None:  # of a suite that is not there
+                continue
             if cause not in verdicts and version_matches(history.header.engine_version, rule.versions):
                 verdict = self.verdict(rule, history)
             else:

@@ -9,6 +9,7 @@ from typing import Literal
 from harness.faults import Fault
 from harness.judgement import HANGS
 from harness.lanes.info import LaneInfo
+from harness.places import Place
 from harness.rules import Rule, Verdict, unsupported
 from harness.settings import Settings, named
 from harness.suites import Book
@@ -24,6 +25,7 @@ class Result:
     """One rule on one engine version with one system under test ("" on the engine side).
 
     `scenario` and `faults` belong to the history that decided; `replay` is the command that shows it again.
+    `place` is where in that history it shows, of what is violated.
     `error` is one line when the harness broke, and then nothing is said of the rule.
     """
 
@@ -38,6 +40,7 @@ class Result:
     histories: int
     replay: str
     causes: tuple[Cause, ...] = ()
+    place: Place | None = None
     error: str = ""
     trace: str = ""
 
@@ -137,6 +140,7 @@ def _result(
         histories=found.histories,
         replay=replay,
         causes=found.causes,
+        place=found.place,
         error=broken.error if broken is not None and status == "error" else "",
         trace=broken.trace if broken is not None and status == "error" else "",
     )
@@ -144,7 +148,7 @@ def _result(
 
 def _decided_by(finding: Finding) -> tuple[object, ...]:
     verdict = finding.verdict
-    return verdict.status, verdict.allowed, verdict.actual, verdict.where, finding.faults, finding.causes
+    return verdict.status, verdict.allowed, verdict.actual, verdict.where, finding.faults, finding.causes, finding.place
 
 
 def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version: str) -> Verdict:

@@ -81,8 +81,7 @@ class Rule:
     developer should look.
 
     `speaks_of` are what a client must do for the precondition to occur at all, each an operation ("flush_cache") or a
-    field of one ("update_weights_from_tensor:weight_version"): of a client that did none of them in any refit reports
-    say so.
+    field of any of its calls (":weight_version"): of a client that did none of them in any refit reports say so.
     """
 
     id: str

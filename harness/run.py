@@ -185,7 +185,7 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     written, unwritten = outputs.write(done)
     if folder is not None and folder.unwritten:
         unwritten.append(folder.unwritten)
-    _say([*text.failures(done), text.summary(done, written, width=_width())])
+    _say([*text.failures(done), *text.starting(done), text.summary(done, written, width=_width())])
     if never:
         _say([f"? --fault {', '.join(never)} met no call of the client: nothing was faulted there"])
     _say(
@@ -219,7 +219,7 @@ def _say(blocks: list[str]) -> None:
     from harness.console import Printer
 
     console = Printer(soft_wrap=True)
-    styles = {"✗": "bold red", "!": "bold magenta", "?": "bold yellow"}
+    styles = {"✗": "bold red", "!": "bold magenta", "?": "bold yellow", "→": "bold cyan"}
     for block in blocks:
         body = Text(visible(block))
         style = styles.get(block[:1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,6 +22,7 @@ from harness.judgement import Judgement, hung_in, reason
 from harness.lanes.base import EngineSpec, Lane
 from harness.lanes.info import info_of
 from harness.lanes.loader import load_lane
+from harness.places import breaches_of, done_in
 from harness.rules import unsupported
 from harness.scenario import Scenario
 from harness.settings import Settings
@@ -199,7 +200,9 @@ class Runner:
             if self.on_history is not None:
                 self.on_history(unit, faults, history)
             clean = self._fault_free(unit, scenario) if invariants else None
-            for rule_id, finding in self._judgement.findings(rules, invariants, faults, history, clean).items():
+            found = self._judgement.findings(rules, invariants, faults, history, clean)
+            _note(report, faults, found, history)
+            for rule_id, finding in found.items():
                 report.findings[rule_id] = worse(report.findings.get(rule_id), finding)
             report.policy = next((n.get("policy", "") for n in history.facts("caps", source="harness")), report.policy)
             hung = hung_in(history)
@@ -233,6 +236,16 @@ class Runner:
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
         full = self.settings.exploration == "full" and self.lane.clock == "virtual"
         return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
+
+
+def _note(report: UnitReport, faults: tuple[Fault, ...], found: Mapping[str, Finding], history: History) -> None:
+    """What of one history only all of them together tell."""
+    places = {rule: finding.place for rule, finding in found.items()}
+    judged_ = (rule for rule, finding in found.items() if finding.verdict.status != "unsupported")
+    breaches = breaches_of(faults, places, judged_)
+    report.breaches += [breaches] if breaches is not None else []
+    report.refits += len(history.refits())
+    report.done |= done_in(history)
 
 
 def _enough(hangs: Sequence[str], scenario: Scenario) -> bool:

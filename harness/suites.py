@@ -120,7 +120,7 @@ class Book(RuleBook):
             if not rule.text.strip() or not rule.citations:
                 yield f"rule {rule.id} has no text or no citation"
             for cause in (*rule.follows, *rule.echoes):
-                if cause not in self.rules:
+                if cause not in self.rules and rule.id not in self.invariants:  # they come without a suite, too
                     yield f"rule {rule.id} follows from rule {cause}, which does not exist"
             yield from _specifier_defect(f"rule {rule.id}", rule.versions)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.faults import Fault
+from harness.places import Breaches, Place
 from harness.rules import Rule, Verdict
 from harness.scenario import Scenario
 from harness.settings import Settings
@@ -40,13 +41,14 @@ class Cause:
 class Finding:
     """What one rule says of one unit: the worst over its histories.
 
-    The faults and the causes are those of the history that decided.
+    The faults, the causes and the place are those of the history that decided; a place has only what is violated.
     """
 
     verdict: Verdict
     faults: tuple[Fault, ...] = ()
     histories: int = 1
     causes: tuple[Cause, ...] = ()
+    place: Place | None = None
 
 
 @dataclass
@@ -55,7 +57,9 @@ class UnitReport:
 
     `error` is one line when the harness broke, `trace` the traceback; `fired` the faults that met a call, as text;
     `raised` what the first refit raised in a scenario without any fault; `hung` where the client was when it did not
-    come back; `fell` why the client's process ended with its engine; `policy` what the adapter declares.
+    come back; `fell` why the client's process ended with its engine; `policy` what the adapter declares; `breaches`
+    what each history breaks, of those that break anything; `refits` how many refits there were, and `done` what the
+    client did in them, as `Rule.speaks_of` counts it.
     """
 
     unit: Unit
@@ -67,6 +71,9 @@ class UnitReport:
     fell: str = ""
     hung: str = ""
     policy: str = ""
+    breaches: list[Breaches] = field(default_factory=list)
+    refits: int = 0
+    done: set[str] = field(default_factory=set)
     seconds: float = 0.0
     error: str = ""
     trace: str = ""
@@ -127,13 +134,18 @@ def _sampled(settings: Settings, scenarios: list[Scenario], engine: str) -> list
 def worse(old: Finding | None, new: Finding) -> Finding:
     """The worse of two findings; exercised counts and histories add up.
 
-    Of two violations the one that follows from no other rule says more.
+    Of two violations the one that follows from no other rule says more, and then one where nothing was faulted.
     """
     if old is None:
         return new
     order: Sequence[str] = ("violated", "held", "inconclusive", "unsupported")
-    first, second = sorted((old, new), key=lambda f: (order.index(f.verdict.status), bool(f.causes)))
+    first, second = sorted((old, new), key=lambda f: (order.index(f.verdict.status), bool(f.causes), *_faulted(f)))
     best = first.verdict
     exercised = best.exercised + second.verdict.exercised
     verdict = Verdict(best.status, exercised, best.allowed, best.actual, best.where, best.missing)
-    return Finding(verdict, first.faults, old.histories + new.histories, first.causes)
+    return Finding(verdict, first.faults, old.histories + new.histories, first.causes, first.place)
+
+
+def _faulted(finding: Finding) -> tuple[bool, bool]:
+    place = finding.place
+    return (False, False) if place is None else (place.after_fault, bool(finding.faults))

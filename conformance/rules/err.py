@@ -100,6 +100,7 @@ RULES = (
         "A call that failed, by status, by success false or by silence, fails the refit, and the error says why.",
         each_part(_failure_is_heard),
         ["managers/io_struct.py:2050@0.5.23", "areal-project/AReaL#1444"],
+        follows=["LIVE-2"],
         mend=(
             "check status and success of every answer, catch time-outs as failures, and raise an error that quotes "
             "what the engine said"

@@ -75,6 +75,7 @@ RULES = (
         ["THUDM/slime#1731", "vllm-project/vllm#51258"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
+        follows=["RANK-1", "RANK-2"],
         mend=(
             "make one export for each receiving rank, let nobody else open it, and release it in a finally after the "
             "update call's answer"

@@ -71,6 +71,7 @@ RULES = (
         "A slow but healthy update is waited for; one that never answers ends the refit within its deadline.",
         every(each_part(_slow_is_not_silent), each_part(_silence_ends)),
         ["PrimeIntellect-ai/prime-rl#1119", "PrimeIntellect-ai/prime-rl#2759"],
+        follows=["LIVE-2", "ERR-1"],
         mend=(
             "give an update call most of what is left of the refit's deadline, not a fixed few seconds, and raise "
             "when that is over"

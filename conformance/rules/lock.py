@@ -95,6 +95,7 @@ RULES = (
         "Every call has a deadline: an update that waits for the lock for ever ends the refit at its deadline.",
         each_part(_bounded),
         [f"{TCM}:563@0.5.23", "sgl-project/sglang#22754"],
+        follows=["LIVE-2", "ERR-1"],
         mend="give every call a time-out out of what is left of the refit's deadline, and raise when it runs out",
     ),
     engine(

@@ -113,6 +113,7 @@ RULES = (
         every(each_part(_complete, over=fleet_parts), _empty_fails),
         [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471", "NVIDIA-NeMo/RL#3519"],
         follows=LEFT_OUT,
+        echoes=["VERIF-1"],
         mend=(
             "compare the names to be sent with the model's full list before the first call, and raise where the set "
             "is empty or smaller"

@@ -69,6 +69,7 @@ RULES = (
         _nothing_torn_is_served,
         [f"{WU}:187@0.5.23", "sgl-project/sglang-omni#784", "NVIDIA-NeMo/RL#3330"],
         follows=["NAME-71"],
+        echoes=["VERIF-1"],
         mend=(
             "after a failed bucket keep the engine paused, end the session, and continue it only once a complete set "
             "is in; or give it up"
@@ -80,6 +81,7 @@ RULES = (
         each_part(_nothing_in_between),
         ["managers/tokenizer_control_mixin.py:470@0.5.23", "OpenRLHF/OpenRLHF#1262", "NVIDIA-NeMo/RL#3519"],
         follows=["NAME-71"],
+        echoes=["VERIF-1"],
         mend=(
             "pause before the first bucket and continue after the end; a pause that lets requests run on between "
             "buckets is not enough"

@@ -46,7 +46,7 @@ def _once_per_refit(part: Part, history: History) -> Finding | bool:
         return "one begin_weight_update per refit and engine", f"{len(begun)} of them", str(part.calls[0])
     ended = [c for c in part.op("end_weight_update") if acted(c) and c.pos > begun[0].pos]
     if len(ended) != 1:
-        return "one end_weight_update per refit and engine", f"{len(ended)} of them", str(part.calls[0])
+        return "one end_weight_update per refit and engine", f"{len(ended)} of them", str(part.calls[-1])
     return None
 
 

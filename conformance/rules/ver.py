@@ -281,6 +281,7 @@ RULES = (
         "The version that a sample is labelled with is one whose weights gave its tokens.",
         _honest_rollouts,
         ["rllm-org/rllm#622"],
+        echoes=["VERIF-1"],
         mend=(
             "label a sample with the weight_version of its own reply (meta_info), not with the version that the "
             "trainer holds when it reads it"
@@ -291,7 +292,7 @@ RULES = (
         "An engine shows the version of a refit only when it holds that refit's complete set.",
         _labels_whole_sets,
         ["NVIDIA-NeMo/RL#3519"],
-        follows=["NAME-71"],
+        follows=["NAME-71", "VERIF-1", "PART-1"],
         mend=(
             "send weight_version with the last bucket alone, of this refit's version; earlier buckets and failed "
             "refits carry none"

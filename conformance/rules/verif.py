@@ -176,6 +176,7 @@ RULES = (
         each_part(_read_back, over=fleet_parts),
         ["models/llama.py:799@0.5.23", "lightseekorg/tokenspeed#1373"],
         follows=["NAME-71", "VERIF-1"],
+        echoes=["VERIF-1"],
         mend=(
             "read the named tensor with get_weights_by_name and compare it with the policy's: a cast, a stale copy or "
             "a wrong slice shows there"
@@ -187,6 +188,7 @@ RULES = (
         _through_the_gate,
         ["NVIDIA-NeMo/RL#3612", "sgl-project/sglang#14178"],
         follows=["NAME-71", "VERIF-1", "DERIV-1", "DERIV-2"],
+        echoes=["VERIF-1", "CACHE-4"],
         mend=(
             "look at what else is broken first: stale KV (flush), stale scales, a missing tensor or ranks of "
             "different updates raise this error"

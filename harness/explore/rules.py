@@ -70,6 +70,19 @@ MENDS: Mapping[str, str] = {
 """What a trainer should do about each."""
 
 
+FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "one_session": ("SESS-1", "SESS-4", "SESS-71"),
+    "complete_when_ok": ("NAME-71", "ERR-1"),
+    "resumed": ("PAUSE-1", "PAUSE-2"),
+    "memory_back": ("PAUSE-6", "MEM-1", "MEM-71"),
+    "tokens_are_honest": ("NAME-71", "VERIF-1", "CACHE-4", "VER-4", "PART-1"),
+    "failure_is_told": ("LIVE-2", "ERR-1"),
+    "next_refit_succeeds": ("SESS-1", "SESS-3", "SESS-71"),
+    "in_time": ("LOCK-2", "LIVE-1"),
+}
+"""Rules of the suite that say more exactly what is wrong where the same history breaks them, too."""
+
+
 def verdicts(history: History, recorded: History) -> dict[str, Verdict]:
     """Rule id -> what it says of `history`; `recorded` is the fault-free run of the same scenario.
 
@@ -102,6 +115,7 @@ def _rule(number: int, check: Check) -> Rule:
         versions="",
         citations=(f"fault exploration, invariant {check.__name__}",),
         judge=_alone,
+        follows=FOLLOWS.get(check.__name__, ()),
         mend=MENDS[check.__name__],
     )
 

@@ -31,6 +31,7 @@ def render(run: Run) -> str:
     ]
     blocks = text.failures(run)
     if blocks:
+        blocks = [*text.starting(run), *blocks]
         lines += ["### Findings", "", *(f"```text\n{block}\n```" for block in blocks), ""]
     lines += list(_not_judged(run))
     return "\n".join(lines).rstrip() + "\n"

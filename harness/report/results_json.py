@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from harness.report.leads import Told, after_fault, in_order
 from harness.report.run import STATUSES, Run, our_version
 from harness.results import Result
 from harness.units import UnitReport
@@ -50,6 +51,7 @@ def as_data(run: Run) -> dict[str, Any]:
         "replay": s.replay(tp=run.lane.tp, kind=run.lane.kind),
         "counts": {status: counts[status] for status in STATUSES},
         "families": {name: {"held": held, "judged": judged} for name, (held, judged) in run.families().items()},
+        "findings": [_finding(one) for one in in_order(run.with_status("violated"), run.reports)],
         "results": [_result(result) for result in run.results],
         "units": [_unit(report) for report in run.reports],
     }
@@ -88,6 +90,20 @@ def _result(result: Result) -> dict[str, Any]:
         "replay": result.replay,
         "error": result.error,
         "traceback": result.trace,
+    }
+
+
+def _finding(one: Told) -> dict[str, Any]:
+    """Violated rules in the order in which to mend them: the first of a version and a client is where to start."""
+    result = one.result
+    return {
+        "rule": result.rule.id,
+        "engine": result.version,
+        "sut": result.sut,
+        "after_fault": after_fault(result),
+        "lead": one.lead.rule.id if one.lead else None,
+        "behind": one.behind.rule.id if one.behind else None,
+        "why": one.why,
     }
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.lanes.info import LaneInfo
+from harness.report.leads import Told, after_fault, in_order, starts
 from harness.report.run import Run, our_version
 from harness.results import Result
 from harness.settings import HANG_TIMEOUT_S, Settings, named
@@ -55,7 +55,7 @@ def header(settings: Settings, lane: LaneInfo) -> str:
     return "   ".join(parts)
 
 
-def failure(result: Result, lane: LaneInfo, echo: Result | None = None) -> str:
+def failure(result: Result, lane: LaneInfo, told: Told | None = None) -> str:
     """One finding: clause, allowed set, the actual, what it likely repeats, and the line that shows it again."""
     rule = result.rule
     versions = f"(sglang {rule.versions})" if rule.versions else "(every sglang)"
@@ -78,32 +78,84 @@ def failure(result: Result, lane: LaneInfo, echo: Result | None = None) -> str:
             lines.append(f"  clock    {lane.clock_told}; time_scale=1 judges time-outs as they are")
         if result.faults:
             lines.append(f"  fault    {' '.join(map(str, result.faults))}")
-        if echo is not None:
-            lines.append(f"  echo     likely of {echo.rule.id}, which is broken in {echo.scenario}, too")
-        for follows in result.causes:
-            told = one_line(follows.actual)
-            lines.append(f"  follows  likely from {follows.rule}, which the same history breaks: {told}")
+        lines += _stands_behind(result, told)
         if rule.mend:
             lines.append(f"  mend     {one_line(rule.mend)}")
     lines.append(f"  replay   {result.replay}")
     return "\n".join(lines)
 
 
+def _stands_behind(result: Result, told: Told | None) -> Iterable[str]:
+    behind = told.behind if told is not None else None
+    if behind is not None and told is not None and told.why == "echoes":
+        yield f"  echo     likely of {behind.rule.id}, which is broken in {behind.scenario}, too"
+    elif behind is not None and told is not None and told.why == "behind":
+        yield f"  behind   {behind.rule.id}, which is broken no later wherever this is"
+    for follows in result.causes:
+        yield f"  follows  likely from {follows.rule}, which the same history breaks: {one_line(follows.actual)}"
+
+
 def failures(run: Run) -> list[str]:
     """A block for every result that is neither held nor unsupported, nor inconclusive and allowed to be.
 
-    First of all that refits fail without any fault: much follows from that. Of the violated ones causes come first,
-    those from which most follows before the others. One for each cause of a harness error: what breaks one scenario
+    First of all that refits fail without any fault: much follows from that. The violated ones in the order of `leads`.
+    One for each cause of a harness error: what breaks one scenario
     often breaks all, and the summary names the rules.
     """
     out = list(raised(run.reports))
-    violated = causes_first(run.with_status("violated"))
-    out += [failure(r, run.lane, echo_of(r, violated)) for r in violated]
+    out += [failure(one.result, run.lane, one) for one in told(run)]
     causes = {cause(r): r for r in reversed(run.with_status("error"))}
     out += [failure(r, run.lane) for r in reversed(causes.values())]
     allowed = run.settings.allow_inconclusive
     unsettled = [r for r in run.with_status("inconclusive") if not named(r.rule.id, allowed)]
     return out + [failure(r, run.lane) for r in unsettled[:MOST_INCONCLUSIVE]]
+
+
+def told(run: Run) -> list[Told]:
+    """What is violated, in the order of `leads`."""
+    return in_order(run.with_status("violated"), run.reports)
+
+
+def starting(run: Run) -> list[str]:
+    """Where to start, of each version and system under test with several findings: a block each."""
+    return [_start(found) for found in starts(told(run))]
+
+
+def _start(found: Sequence[Told]) -> str:
+    first = found[0].result
+    whose = f" ({first.version}{f', {first.sut}' if first.sut else ''})"
+    lines = [
+        f"→ start here: {first.rule.id}{whose}: {one_line(first.verdict.actual)}",
+        f"  where    {first.scenario}: {one_line(first.verdict.where)}{_fault_met(first)}",
+    ]
+    lines += [f"  mend     {one_line(first.rule.mend)}"] if first.rule.mend else []
+    followers: dict[str, list[str]] = {}
+    for one in found[1:]:
+        if one.lead is first:
+            followers.setdefault(_HOW[one.why], []).append(one.result.rule.id)
+    lines += [f"  with it  {' '.join(rules)} ({how})" for how, rules in followers.items()]
+    leads = [one.result for one in found[1:] if one.lead is None]
+    if leads:
+        lines.append(f"  then     {'   '.join(_next(lead, found) for lead in leads)}")
+    return "\n".join(lines)
+
+
+def _next(lead: Result, found: Sequence[Told]) -> str:
+    """`PART-1 with VER-4 (after a fault)`."""
+    mine = [one.result.rule.id for one in found if one.lead is lead]
+    rest = f" with {' '.join(mine) if len(mine) <= 3 else f'{len(mine)} more'}" if mine else ""
+    return f"{lead.rule.id}{rest}{_fault_met(lead)}"
+
+
+_HOW = {
+    "follows": "likely of it, in the same history",
+    "echoes": "likely the same, in other scenarios",
+    "behind": "no earlier than it, wherever they are broken",
+}
+
+
+def _fault_met(result: Result) -> str:
+    return " (after a fault)" if after_fault(result) else ""
 
 
 def raised(reports: Iterable[UnitReport]) -> Iterable[str]:
@@ -112,23 +164,6 @@ def raised(reports: Iterable[UnitReport]) -> Iterable[str]:
         if report.raised:
             yield f"! refits fail without any fault: {one_line(report.raised)} (in {report.unit.scenario})"
             return
-
-
-def causes_first(results: Sequence[Result]) -> list[Result]:
-    """In the given order, but first what follows from nothing else, and of that first what most others follow from."""
-    echoes = {id(result): found.rule.id for result in results if (found := echo_of(result, results))}
-    follow = Counter([*(c.rule for result in results for c in result.causes), *echoes.values()])
-
-    def order(result: Result) -> tuple[bool, int]:
-        return bool(result.causes) or id(result) in echoes, -follow[result.rule.id]
-
-    return sorted(results, key=order)
-
-
-def echo_of(result: Result, violated: Sequence[Result]) -> Result | None:
-    """The breach of a more general rule, in another scenario, that this one likely repeats (`Rule.echoes`)."""
-    general = (r for r in violated if r.rule.id in result.rule.echoes and r.version == result.version)
-    return next((r for r in general if r.scenario != result.scenario), None)
 
 
 def cause(result: Result) -> str:

@@ -42,3 +42,9 @@ def test_explain_prints_it(monkeypatch):
     monkeypatch.setattr("harness.example.example_of", lambda book, rule: None)  # what it costs is not asked here
     rule = BOOK.rules["CACHE-1"]
     assert f"  mend       {rule.mend}" in explained(BOOK, "CACHE-1")
+
+
+def test_what_the_invariants_of_exploration_follow_from_are_rules_of_the_suite():
+    named = {cause for rule in BOOK.rules.values() for cause in (*rule.follows, *rule.echoes)}
+    assert {"SESS-1", "PAUSE-1", "ERR-1"} <= {c for r in BOOK.invariants for c in BOOK.rules[r].follows}
+    assert named <= set(BOOK.rules)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.report.text import causes_first, echo_of, failure
+from harness.report.leads import echo_of, in_order
+from harness.report.text import failure
 from harness.results import results_of
 from harness.rules import Verdict, held
 from harness.runner import Runner
@@ -24,6 +25,10 @@ def when(name, verdict):
 
 def refits(bench):
     bench.refit(1)
+
+
+def ids(told):
+    return [one.result.rule.id for one in told]
 
 
 def results(known, exercised, **settings):
@@ -49,7 +54,7 @@ def test_a_finding_says_what_it_follows_from_and_the_cause_comes_first():
     found, info = results([ALONE, CONTENT, NAMES], {"one": ("ALONE-1", "WHOLE-1", "NAME-1")})
     assert found["WHOLE-1"].causes == (Cause("NAME-1", "never sent: norm.weight"),)
     assert found["NAME-1"].causes == found["ALONE-1"].causes == ()
-    assert [result.rule.id for result in causes_first(list(found.values()))] == ["NAME-1", "ALONE-1", "WHOLE-1"]
+    assert ids(in_order(list(found.values()), [])) == ["NAME-1", "ALONE-1", "WHOLE-1"]
     block = failure(found["WHOLE-1"], info)
     assert "\n  follows  likely from NAME-1, which the same history breaks: never sent: norm.weight\n  replay" in block
     assert "follows" not in failure(found["ALONE-1"], info)
@@ -94,8 +99,8 @@ def test_what_is_broken_in_a_plainer_scenario_too_is_an_echo_and_comes_last():
     special = rule("SPECIAL-1", when("aux", broken("[1, 2] of no set")), "refit", echoes=("ALONE-1",))
     found, info = results([special, OTHER, ALONE], {"aux": ("SPECIAL-1",), "plain": ("OTHER-1", "ALONE-1")})
     both = list(found.values())
-    assert [result.rule.id for result in causes_first(both)] == ["ALONE-1", "OTHER-1", "SPECIAL-1"]
-    block = failure(found["SPECIAL-1"], info, echo_of(found["SPECIAL-1"], both))
+    assert ids(in_order(both, [])) == ["ALONE-1", "OTHER-1", "SPECIAL-1"]
+    block = failure(found["SPECIAL-1"], info, in_order(both, [])[-1])
     assert "\n  echo     likely of ALONE-1, which is broken in s/plain, too\n  replay" in block
 
 
