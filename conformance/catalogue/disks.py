@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.catalogue.engine import code
 from conformance.catalogue.envelope import mutant
 from harness.mutate.edits import Drop, Insert, ReplaceExpr
 
@@ -13,8 +14,41 @@ MUTANTS = (
         "DISK-1",
         "sgl-project/sglang#7930",
         "an engine that did not answer may still be reading",
-        Insert("readers.clear()", before="self._clean(answers)"),
+        Insert("readers.clear()", before="self._forget(ANY, ANY)"),
         target=f"{TRANSPORT}.send",
+    ),
+    mutant(
+        "answer-taken-for-that-of-all-ranks",
+        "DISK-1",
+        "a folder that is removed when the call returns",
+        "at tp 2 the folder goes when rank 0 has read it",
+        ReplaceExpr("len(e.ranks) == 1", "True"),
+        target="harness.reference.transports.disk:_alone",
+    ),
+    mutant(
+        "flush-taken-for-a-proof",
+        "DISK-1",
+        "a folder that is removed when the call returns",
+        "a flush, which rank 0 answers alone, is to show that all ranks have read",
+        ReplaceExpr('"generate"', '"flush_cache"'),
+        target=f"{TRANSPORT}.confirm",
+    ),
+    code(
+        "all-ranks-take-what-rank-0-read",
+        "DISK-57",
+        "the answer to a disk update is that of all ranks",
+        "fakes.engine.weight_update:WeightUpdater._disk",
+        Insert(
+            "for weights in scheduler.ranks[1:]:\n    weights.load(end.value)\nscheduler.late._queues.clear()",
+            before="scheduler.ranks[0].finalise()",
+        ),
+    ),
+    code(
+        "rank-0-reads-alone",
+        "DISK-51",
+        "the other ranks never hear of a disk update",
+        "fakes.engine.weight_update:WeightUpdater._disk",
+        Drop("scheduler.late.told(ANY, ANY, ANY)"),
     ),
     mutant(
         "told-before-it-is-there",

@@ -16,6 +16,7 @@ from harness.scenario import ScenarioList
 
 scenarios = ScenarioList("engine/disk")
 UPDATE = "update_weights_from_disk"
+RACE = "fake only: which rank of a real engine is late cannot be chosen"
 NORM = "model.norm.weight"
 
 
@@ -113,3 +114,13 @@ def a_folder_without_weights(bench: Bench) -> None:
     """An empty one."""
     with shared(bench) as disk:
         read(bench, disk, bench.e0, "disk-empty", {})
+
+
+@scenarios.add("DISK-57", relation=RACE, lanes=["fake"], min_tp=2, fatal=True)
+def a_folder_that_goes_at_the_answer(bench: Bench) -> None:
+    """Rank 0 has read it."""
+    e = bench.e0
+    know(bench, e, "early")
+    with shared(bench) as disk:
+        read(bench, disk, e, "disk-early", bench.weights(1, e))
+    ask(bench, e, "early")

@@ -105,6 +105,20 @@ def _ends_the_session(original: Any) -> Any:
     return disk
 
 
+def _all_at_once(original: Any) -> Any:
+    def told(self: Any, update: int, path: str, load_format: str | None) -> None:
+        from contextlib import suppress
+
+        from fakes.engine.protocol import ReadDisk
+        from fakes.fronts.io import read_folder
+
+        with suppress(Exception):  # rank 0 will meet it, too
+            for rank in self._s.ranks[1:]:
+                rank.load(read_folder(ReadDisk(id=0, path=path)))
+
+    return told
+
+
 def _nothing_is_something(original: Any) -> Any:
     def read(effect: Any) -> Any:
         try:
@@ -172,6 +186,20 @@ PLANTS = (
         LENIENT,
         "a disk update closes the session",
         method(f"{UPDATER}._disk", _ends_the_session),
+    ),
+    broken(
+        "folder-gone-at-rank-0s-answer",
+        "DISK-1",
+        "a folder that is removed when the call returns",
+        "the answer is taken for that of all ranks",
+        method(f"{MODULE}:_alone", lambda _original: lambda e: True),
+    ),
+    lenient(
+        "all-ranks-read-at-once",
+        "DISK-57",
+        LENIENT,
+        "the answer to a disk update is that of all ranks",
+        method("fakes.engine.late_ranks:LateRanks.told", _all_at_once),
     ),
     lenient(
         "empty-folder-is-fine",

@@ -1,9 +1,10 @@
-"""DISK: weights that travel through a file system. An engine reads while it answers, and again what failed."""
+"""DISK: weights that travel through a file system. Ranks read in their own time, and again what failed."""
 
 from __future__ import annotations
 
 from conformance.content import content
-from conformance.judging import DIES, Judge, every, said, wrong
+from conformance.disk_readers import readers
+from conformance.judging import DIES, Judge, either, every, later, said, wrong
 from conformance.pushes import push_answered, push_gives, push_unchanged, pushed
 from conformance.refits import Finding, Part, each_part, parts
 from conformance.rules.coll import asked
@@ -21,8 +22,8 @@ def _path(call: Call) -> str:
     return str(call.arg("model_path", ""))
 
 
-def _alive_until_all_answered(history: History) -> Verdict:
-    """No folder goes while somebody may read it; no engine finds one gone."""
+def _alive_until_all_have_read(history: History) -> Verdict:
+    """No folder goes while some rank may read it; no engine finds one gone."""
     exercised = 0
     calls = history.calls(UPDATE, origin="sut")
     for call in calls:
@@ -32,21 +33,11 @@ def _alive_until_all_answered(history: History) -> Verdict:
             return violated(allowed=["a folder that is there"], actual=told, where=str(call), exercised=exercised)
     for note in history.trainer("folder_removed"):
         for call in (c for c in calls if _path(c) == note.get("path")):
-            unknown = (
-                call.outcome in ("open", "indefinite") and not died(call) and not _settled(history, call, note.pos)
-            )
-            if call.end_pos > note.pos or unknown:
-                told = f"removed before {call} had an end"
-                return violated(
-                    allowed=["kept until every reader has answered"], actual=told, where=str(note), exercised=exercised
-                )
+            found = readers(history, call, note.pos)
+            if found:
+                allowed, told = found
+                return violated(allowed=[allowed], actual=told, where=str(note), exercised=exercised)
     return held(exercised)
-
-
-def _settled(history: History, call: Call, pos: int) -> bool:
-    """Whether a later update of the same engine had succeeded, or the client was closing: nobody reads the old one."""
-    later = [c for c in history.calls(UPDATE, engine=call.engine) if c.pos > call.pos and c.ok and c.end_pos < pos]
-    return bool(later) or any(n.pos < pos for n in history.facts("closing", source="harness"))
 
 
 def _whole_when_told(part: Part, history: History) -> Finding | bool:
@@ -102,15 +93,26 @@ def _shown_path(kind: str, *, moves: bool) -> Judge:
     return judge
 
 
+def _dies_after(kind: str) -> Judge:
+    """Generations after a push of this kind that the engine died of."""
+
+    def judge(history: History) -> Verdict:
+        following = [c for _, push in pushed(history, kind) for c in later(history, push, "generate")]
+        return held(sum(died(call) for call in following))
+
+    return judge
+
+
 RULES = (
     refit(
         "DISK-1",
-        "Files live until every engine has answered, and an engine that did not answer may still read them.",
-        _alive_until_all_answered,
-        ["sgl-project/sglang#7930", f"{MWU}:239@0.5.23"],
+        "Files live until every rank of every engine that was told of them has read them: the answer speaks for rank 0 "
+        "alone, a token that was generated afterwards for all; who did not answer may still read.",
+        _alive_until_all_have_read,
+        ["sgl-project/sglang#7930", f"{MWU}:239@0.5.23", f"{WU}:138@0.5.23"],
         mend=(
-            "delete the folder only after every engine answered; where a call timed out or dropped, keep it until "
-            "that engine is known to be gone"
+            "delete the folder after every engine answered and, at tp > 1, generated a token; after a time-out "
+            "when that engine is gone"
         ),
     ),
     refit(
@@ -187,5 +189,13 @@ RULES = (
         push_answered("disk-empty", said(400, contains="Cannot find any model weights with")),
         ["model_loader/loader.py:580@0.5.23"],
         mend="look at the loader's search for weight files: none found is an answer of 400",
+    ),
+    engine(
+        "DISK-57",
+        "Rank 0 alone answers a disk update: a folder that goes at that answer kills the engine when another rank "
+        "still reads, or leaves the old weights on one that has not begun.",
+        every(push_answered("disk-early", said(200)), either(push_gives("disk-early"), _dies_after("disk-early"))),
+        [f"{WU}:138@0.5.23", f"{MWU}:228,239@0.5.23", "observed 0.5.23 on CPU at tp 2, with a rank held back"],
+        mend="leave the answer to rank 0 and let the other ranks load from the folder in their own time",
     ),
 )

@@ -81,6 +81,7 @@ class RefitClient:
         engines, control = self._engines, self.control
         with Guards() as guards:
             guards.hold("report", self._report_lost)
+            guards.hold("confirm", lambda: self._confirm(guards, deadline))
             guards.hold("offload", self._offload)
             guards.hold("continue", lambda: self._continue(guards, deadline))
             guards.hold("onload_kv", lambda: self._onload_kv(guards, deadline))
@@ -163,6 +164,12 @@ class RefitClient:
             if guards.error is not None and not e.may_serve:
                 self.markers.engine("ENGINE_HELD", e.name, e.incarnation, e.why_not)
         self.control.resume_generation([e for e in paused if e.may_serve], deadline)
+
+    def _confirm(self, guards: Guards, deadline: Deadline) -> None:
+        """What a transport has yet to learn of engines that run again; after an error there is nothing to learn."""
+        if guards.error is None:
+            self._phase("confirm")
+            self.transport.confirm([e for e in self._engines if not e.lost and not e.paused], deadline)
 
     def _offload(self) -> None:
         self.markers.offloaded(self.trainer.live_exports())

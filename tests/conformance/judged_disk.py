@@ -91,6 +91,124 @@ def a_dead_engine_reads_no_more() -> Tape:
     return tape
 
 
+PROOFS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "token": ("generate", {"input_ids": [0]}, {"output_ids": [7], "meta_info": {"completion_tokens": 1}}),
+    "nothing": ("generate", {"input_ids": [0]}, {"output_ids": [], "meta_info": {"completion_tokens": 0}}),
+    "flush": ("flush_cache", {}, {"success": True}),
+    "begin": ("begin_weight_update", {}, {"success": True}),
+    "ipc": ("update_weights_from_ipc", {"zmq_handles": {}}, {"success": True}),
+    "kv": ("release_memory_occupation", {"tags": ["kv_cache"]}, {}),
+    "weights": ("release_memory_occupation", {"tags": ["weights"]}, {}),
+    "checksum": ("weights_checker", {"action": "checksum"}, {"success": True}),
+    "compare": ("weights_checker", {"action": "compare"}, {"success": True}),
+}
+
+
+def at_tp_2(
+    *proofs: str,
+    status: int | None = 200,
+    fault: str = "",
+    other: str = "e0",
+    version: str = "0.5.23",
+    between: str = "",
+) -> Tape:
+    """Told, answered by rank 0, asked again for what shows that all ranks have read, removed."""
+    tape = Tape(version, tp=2)
+    with tape.refit(1, **({} if status == 200 else {"error": "no"})):
+        told(tape, status=status, fault=fault, error="timeout" if status is None else "")
+        if between == "again":
+            told(tape, "/d/2")
+        elif between == "restart":
+            tape.call("model_info", None, 200, {}, method="GET", bare=True, incarnation=1)
+        elif between == "dies":
+            tape.sut("flush_cache", {}, None, error="dropped: gone")
+        for proof in proofs:
+            op, request, body = PROOFS[proof]
+            tape.call(op, request, 200, body, origin="traffic", engine=other)
+        tape.trainer("folder_removed", path="/d/1")
+    return tape
+
+
+@holds("DISK-1")
+def a_token_shows_that_all_have_read() -> Tape:
+    return at_tp_2("token")
+
+
+@breaks("DISK-1", "the word of rank 0")
+def removed_at_the_answer() -> Tape:
+    return at_tp_2()
+
+
+@breaks("DISK-1", "the word of rank 0")
+def a_flush_shows_nothing() -> Tape:
+    return at_tp_2("flush", "kv", "compare", "nothing")
+
+
+@breaks("DISK-1", "the word of rank 0")
+def another_engine_shows_nothing() -> Tape:
+    return at_tp_2("token", other="e1")
+
+
+@holds("DISK-1")
+def a_barrier_shows_it() -> Tape:
+    return at_tp_2("begin")
+
+
+@holds("DISK-1")
+def an_update_over_ipc_shows_it() -> Tape:
+    return at_tp_2("ipc")
+
+
+@holds("DISK-1")
+def released_weights_show_it() -> Tape:
+    return at_tp_2("weights")
+
+
+@holds("DISK-1")
+def a_checksum_shows_it() -> Tape:
+    return at_tp_2("checksum")
+
+
+@breaks("DISK-1", "the word of rank 0")
+def a_checksum_of_old_shows_nothing() -> Tape:
+    return at_tp_2("checksum", version="0.5.12.post1")
+
+
+@breaks("DISK-1", "the word of rank 0")
+def refused_by_rank_0() -> Tape:
+    return at_tp_2(status=400)
+
+
+@holds("DISK-1")
+def never_delivered() -> Tape:
+    return at_tp_2(status=500, fault="e0:update_weights_from_disk#1:before:status500")
+
+
+@breaks("DISK-1", "had an end")
+def a_token_after_no_answer() -> Tape:
+    return at_tp_2("token", status=None)
+
+
+@holds("DISK-1")
+def a_token_after_a_later_yes() -> Tape:
+    return at_tp_2("token", status=None, between="again")
+
+
+@breaks("DISK-1", "the word of rank 0")
+def a_later_yes_alone() -> Tape:
+    return at_tp_2(status=None, between="again")
+
+
+@holds("DISK-1")
+def a_new_incarnation_reads_nothing_old() -> Tape:
+    return at_tp_2(between="restart")
+
+
+@holds("DISK-1")
+def one_that_died_later_reads_no_more() -> Tape:
+    return at_tp_2(between="dies")
+
+
 @breaks("DISK-2", "before it was published")
 def published_too_late() -> Tape:
     return refit(published="after")
@@ -199,3 +317,25 @@ def empty() -> Tape:
 @breaks("DISK-56", "200")
 def empty_is_fine() -> Tape:
     return pushed("disk-empty", 200)
+
+
+@holds("DISK-57")
+def gone_early_and_dead() -> Tape:
+    tape = pushed("disk-early", 200)
+    tape.call("generate", {"input_ids": list(PROMPT)}, None, error="dropped: gone", origin="traffic")
+    return tape
+
+
+@holds("DISK-57")
+def gone_early_and_torn() -> Tape:
+    return pushed("disk-early", 200, tokens=[9, 9])
+
+
+@breaks("DISK-57", "of seeds [1]")
+def gone_early_and_whole() -> Tape:
+    return pushed("disk-early", 200, tokens=B)
+
+
+@leaves_open("DISK-57")
+def gone_early_and_never_asked() -> Tape:
+    return pushed("disk-early", 200)

@@ -26,6 +26,10 @@ class Transport(Protocol):
         """Inside pause and session: everything, once. Returns the number of update calls per engine."""
         ...
 
+    def confirm(self, engines: Sequence[Engine], deadline: Deadline) -> None:
+        """After a refit in which all went well, when these engines run again: what only a running engine can show."""
+        ...
+
     def close(self, engines: Sequence[Engine]) -> None:
         """Leave nothing behind, here and on these engines. Raises nothing for what an engine answers."""
         ...

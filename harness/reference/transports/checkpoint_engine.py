@@ -169,6 +169,9 @@ class CheckpointEngineTransport:
         for side in sides:
             side.close()
 
+    def confirm(self, engines: Sequence[Engine], deadline: Deadline) -> None:
+        """The answers were those of all ranks."""
+
     def close(self, engines: Sequence[Engine]) -> None:
         """Nothing stays registered."""
         self._abandon()

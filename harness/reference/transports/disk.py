@@ -1,9 +1,11 @@
 """Disk path: trainer rank 0 writes the state into a folder that engines share, and every engine loads it from there.
 
-An engine reads while it answers, and may read again what failed: so a folder is whole before anybody is told of it, is
-never written to again, and is removed when every engine has answered. One whose reader did not answer is kept until
-that engine has loaded a later one, or has been replaced, or the client closes. There is no session: SGLang finalises a
-disk update itself, and `end` would do so a second time.
+Ranks read in their own time, and may read again what failed: so a folder is whole before anybody is told of it, is
+never written to again, and is removed when every rank has read it. Rank 0's answer speaks for rank 0, and no barrier
+makes it wait for the others (managers/scheduler_components/weight_updater.py:138@0.5.23): an engine of several ranks is
+asked for one token when it runs again, which takes them all. A folder whose reader did not answer is kept until that
+engine has loaded a later one, or has been replaced, or the client closes. There is no session: SGLang finalises a disk
+update itself, and `end` would do so a second time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from harness.reference.engines import Answers, Engine, Weights, ask, raise_faile
 from harness.reference.transports.lockstep import agree, next_parcel
 
 PHASE = "transfer"
+CONFIRM = "confirm"
 UPDATE = "update_weights_from_disk"
+ONE_TOKEN = {"input_ids": [0], "sampling_params": {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True}}
 Reader = tuple[str, int]
 """An engine's name and incarnation."""
 
@@ -105,11 +109,21 @@ class DiskTransport:
         answers = ask(engines, UPDATE, body, timeout_s)
         for e, outcome in answers:
             e.complete = outcome.ok
-            if outcome.ending in ("reply", "refused"):
+            if outcome.ending == "reply" and _alone(e):
                 readers.discard((e.name, e.incarnation))
-        self._clean(answers)
+        self._forget(engines, [(e, outcome) for e, outcome in answers if _alone(e) or outcome.ending == "refused"])
         raise_failed(PHASE, answers)
         return 1
+
+    def confirm(self, engines: Sequence[Engine], deadline: Deadline) -> None:
+        """One token of every engine whose other ranks may still be reading."""
+        waited = {reader for _, readers in self._kept for reader in readers}
+        asked = [e for e in engines if (e.name, e.incarnation) in waited]
+        if not asked:
+            return
+        answers = ask(asked, "generate", ONE_TOKEN, deadline.giving_back(CONFIRM))
+        self._forget(engines, answers)
+        raise_failed(CONFIRM, answers)
 
     def close(self, engines: Sequence[Engine]) -> None:
         """Nobody is waited for any more."""
@@ -117,10 +131,10 @@ class DiskTransport:
         for folder, _ in kept:
             folder.remove()
 
-    def _clean(self, answers: Answers) -> None:
-        """Remove what nobody reads: not who has just loaded a later one, nor an incarnation that is gone."""
-        current = {e.name: e.incarnation for e, _ in answers}
-        done = {(e.name, e.incarnation) for e, outcome in answers if outcome.ok}
+    def _forget(self, engines: Sequence[Engine], answers: Answers) -> None:
+        """Remove what nobody reads: not who has done with the latest folder, nor an incarnation that is gone."""
+        current = {e.name: e.incarnation for e in engines}
+        done = {(e.name, e.incarnation) for e, outcome in answers if outcome.ok or outcome.ending == "refused"}
         still: list[tuple[Folder, set[Reader]]] = []
         for folder, readers in self._kept:
             readers -= done | {(name, number) for name, number in readers if current.get(name, number) != number}
@@ -163,3 +177,8 @@ class DiskTransport:
             error = e
         agree(self.trainer, rank, error, lambda: deadline.meeting(PHASE))
         return parcel is not None
+
+
+def _alone(e: Engine) -> bool:
+    """Whether rank 0 is all there is."""
+    return len(e.ranks) == 1

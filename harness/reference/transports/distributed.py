@@ -205,6 +205,9 @@ class DistributedTransport:
         if group is not None:
             group.close()
 
+    def confirm(self, engines: Sequence[Engine], deadline: Deadline) -> None:
+        """The answers were those of all ranks."""
+
     def close(self, engines: Sequence[Engine]) -> None:
         """The trainer's side first, so that no engine waits for it; then theirs."""
         members = dict(self._layout)

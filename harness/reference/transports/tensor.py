@@ -186,5 +186,8 @@ class TensorTransport:
         transfer = TensorTransfer(self.trainer, engines, deadline, state, version, self.bucket_bytes, self.plan)
         return transfer.run()
 
+    def confirm(self, engines: Sequence[Engine], deadline: Deadline) -> None:
+        """The answers were those of all ranks."""
+
     def close(self, engines: Sequence[Engine]) -> None:
         """Every export was released by its refit."""

@@ -221,6 +221,121 @@ def test_a_step_without_time_is_not_begun() -> None:
     assert not d.engines[0].touched
 
 
+class Wide(Direct):
+    """Engines of two ranks, of which one answers."""
+
+    def __init__(self, engines: int = 1) -> None:
+        super().__init__(engines, spare=engines)
+        self.engines = [Engine(e, (2 * i, 2 * i + 1), 0) for i, e in enumerate(self.rig.e)]  # type: ignore[arg-type]
+
+    def confirm(self, *which: int, seconds: float = 100.0) -> None:
+        asked = [self.engines[i] for i in which or range(len(self.engines))]
+        self.transport.confirm(asked, Deadline(self.rig.world.clock, seconds))
+
+
+TOKEN = {"input_ids": [0], "sampling_params": {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True}}
+
+
+def test_one_of_several_ranks_speaks_for_itself_until_a_token_came() -> None:
+    d = Wide(2)
+    d.send()
+    assert "refit-1 removed" not in d.events
+    d.confirm()
+    assert d.events == [
+        "refit-1 published",
+        f"e0:{DISK}",
+        f"e1:{DISK}",
+        "e0:generate",
+        "e1:generate",
+        "refit-1 removed",
+    ]
+    assert d.rig.e[1].log[-1] == ("generate", TOKEN)
+    d.confirm()
+    assert len(d.events) == 6, "nobody is asked for what is known"
+
+
+def test_a_single_rank_is_not_asked() -> None:
+    d = Direct(2)
+    d.engines[1] = Engine(d.rig.e[1], (1, 2), 0)  # type: ignore[arg-type]
+    d.send()
+    d.transport.confirm(d.engines, Deadline(d.rig.world.clock, 100.0))
+    assert d.events[-2:] == ["e1:generate", "refit-1 removed"]
+
+
+@pytest.mark.parametrize("script", ["400 before", "500 before", "drop before", "hang before", "200 false before"])
+def test_without_a_token_the_folder_stays_and_the_refit_fails(script: str) -> None:
+    d = Wide(2)
+    d.send()
+    d.rig.e[1].script["generate", 1] = script
+    with pytest.raises(CallFailed, match=r"^confirm failed on e1"):
+        d.confirm()
+    assert "refit-1 removed" not in d.events
+    d.send(version="v2")
+    d.confirm()
+    assert d.events[-2:] == ["refit-1 removed", "refit-2 removed"]
+    assert d.events.count("e0:generate") == 2
+
+
+@pytest.mark.parametrize("script", ["400 after", "500 after", "hang after"])
+def test_a_refusal_speaks_for_rank_0_too(script: str) -> None:
+    d = Wide()
+    d.rig.e[0].script[DISK, 1] = script
+    with pytest.raises(CallFailed):
+        d.send()
+    assert "refit-1 removed" not in d.events
+    d.send(version="v2")
+    d.confirm()
+    assert d.events[-2:] == ["refit-1 removed", "refit-2 removed"]
+
+
+def test_several_ranks_that_are_gone_or_replaced_read_nothing() -> None:
+    d = Wide(2)
+    d.send()
+    d.rig.e[0].dead = True
+    d.rig.e[1].incarnation = 1
+    d.engines[1] = Engine(d.rig.e[1], (2, 3), 1)  # type: ignore[arg-type]
+    with pytest.raises(CallFailed, match="refused"):
+        d.send(version="v2")
+    assert d.events[-1] == "refit-1 removed"
+    d.confirm(1)
+    assert d.events[-2:] == ["e1:generate", "refit-2 removed"]
+
+
+def test_one_that_is_gone_when_it_is_asked_for_a_token_reads_nothing() -> None:
+    d = Wide()
+    d.send()
+    d.rig.e[0].dead = True
+    with pytest.raises(CallFailed, match="refused"):
+        d.confirm()
+    assert d.events[-1] == "refit-1 removed"
+
+
+def test_a_token_is_asked_for_when_the_engine_runs_again() -> None:
+    rig = Rig(engines=1, spare=1)
+    rig.e[0].tp = 2
+    shelf = rig.kit.disk = Shelf(rig.order)
+    client(rig, transport="disk").refit(100)
+    assert rig.e[0].ops == ["model_info", "pause_generation", "flush_cache", DISK, "continue_generation", "generate"]
+    assert rig.order[-1] == "refit-1 removed"
+    assert shelf.made[0].files
+
+
+def test_after_a_failure_nobody_is_asked_for_a_token() -> None:
+    rig = Rig(engines=1, spare=1)
+    rig.e[0].tp = 2
+    rig.kit.disk = Shelf(rig.order)
+    rig.e[0].script["continue_generation", 1] = "hang before"
+    sut = client(rig, transport="disk")
+    rig.e[0].script[DISK, 1] = "500 after"
+    with pytest.raises(CallFailed, match="transfer"):
+        sut.refit(100)
+    assert "generate" not in rig.e[0].ops
+    assert "refit-1 removed" not in rig.order
+    sut.set_weights(state(), "v2")
+    sut.refit(100)
+    assert rig.order[-3:] == ["e0:generate", "refit-1 removed", "refit-2 removed"]
+
+
 def test_the_client_sends_no_session_around_it() -> None:
     rig = Rig()
     shelf = rig.kit.disk = Shelf(rig.order)
