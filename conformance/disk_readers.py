@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.view import died, tags_of, tp
-from harness.history import Call, History
+from harness.history import Call, History, Note
 from harness.versions import version_matches
 
 UPDATE = "update_weights_from_disk"
@@ -73,8 +73,8 @@ def _gone(history: History, call: Call, pos: int) -> bool:
         return True
     others = history.calls(engine=call.engine)
     ended = any(died(c) for c in others if c.incarnation == call.incarnation and c.end_pos < pos)
-    born = history.facts("born", source="harness", engine=call.engine)
-    return ended or any(item.incarnation > call.incarnation and item.pos < pos for item in (*others, *born))
+    items: list[Call | Note] = [*others, *history.facts("born", source="harness", engine=call.engine)]
+    return ended or any(item.incarnation > call.incarnation and item.pos < pos for item in items)
 
 
 def _closing(history: History, pos: int) -> bool:
