@@ -50,7 +50,7 @@ class ServerVocabulary:
     def __init__(self, profile: EngineProfile, *, bypass: bool = True, tp: int = 1) -> None:
         self._bypass, self._tp = bypass, tp
         self._alone = s.call("init_weights_update_group", alone(tp))
-        self._payloads = [*plain() * 3, *unusual(tp)]
+        self._payloads = [*plain() * 2, *unusual(tp)]
         self._profile = profile
         self._sessions = profile.session != "none"
         draws: dict[str, Draw] = {
@@ -90,7 +90,7 @@ class ServerVocabulary:
 
         running = [state for state in self.states if state[1] == "running"]
         self._often = [*self.states, *running, *running]
-        self._table = [*draws.values()] * 4 + [self._tensor] * 8 + self._others
+        self._table = [*draws.values()] * 4 + [self._tensor] * 16 + self._others
 
     @property
     def cells(self) -> list[Cell]:
@@ -160,9 +160,14 @@ class ServerVocabulary:
         return {**flags, **d.of([{}, {"weight_version": "v1"}, {"weight_version": "v2"}])}
 
     def _tensor(self, d: Digits, to: Draft) -> None:
+        """Half of those that a closed session would refuse get one; half of them are looked at in tokens."""
         entries, formats = d.of(self._payloads)
+        if self._sessions and not to.session and d.of([False, True]):
+            to.add(s.BEGIN)
         more = d.of([{}, {}, {"selector": "target"}, {"selector": "draft"}]) if self._profile.selector else {}
         to.add(sent(entries, format=d.of(formats), **self._flags(d), **more))
+        if not to.pause and not to.live and d.of([False, True]):
+            to.add(s.canary())
 
     def _distributed(self, d: Digits, to: Draft) -> None:
         """Without a group it is refused, or (up to 0.5.20) deadly."""

@@ -9,6 +9,7 @@ from conformance.plants import catalogue
 from fakes.engine.profiles import profile
 from real_runs.comparing import differences
 from real_runs.fuzz.draft import CHANGES, LONG, Draft
+from real_runs.fuzz.server_payloads import deadly
 from real_runs.fuzz.server_search import Limits, hunt
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide, tiny
@@ -19,20 +20,25 @@ VERSION = "0.5.23"
 WORDS = ServerVocabulary(profile(VERSION))
 
 
-LATE = {"begin-again": 220, "label-lost": 150}
-"""Calls until a defect is met, where it is rarer than others."""
-
-
 def plant(name):
     return next(one for one in catalogue() if one.id == name).apply
 
 
 def search(
-    under=contextlib.nullcontext, *, steps=120, seed=0, fatal=0, longest=30, seconds=600, version=VERSION, **more
+    under=contextlib.nullcontext,
+    *,
+    steps=120,
+    seed=0,
+    fatal=0,
+    longest=30,
+    seconds=600,
+    version=VERSION,
+    model=MODEL,
+    **more,
 ):
-    words = ServerVocabulary(profile(version))
-    real = FakeSide(version, MODEL, under)
-    return hunt(words, real, FakeSide(version, MODEL), Limits(steps, fatal, longest, seconds), seed, **more)
+    words = ServerVocabulary(profile(version), tp=model.tp)
+    real = FakeSide(version, model, under)
+    return hunt(words, real, FakeSide(version, model), Limits(steps, fatal, longest, seconds), seed, **more)
 
 
 def drawn(version=VERSION, count=100):
@@ -43,12 +49,36 @@ def drawn(version=VERSION, count=100):
     ]
 
 
-@pytest.mark.parametrize("version", ["0.5.12.post1", "0.5.20", "0.5.23"])
-def test_a_fake_does_not_differ_from_itself(version):
-    found = search(version=version, steps=200)
+@pytest.mark.parametrize(
+    ("version", "model"),
+    [
+        ("0.5.12.post1", MODEL),
+        ("0.5.20", MODEL),
+        ("0.5.23", MODEL),
+        ("0.5.20", tiny(2)),
+        ("0.5.23", tiny(2, "qwen2-tied")),
+    ],
+)
+def test_a_fake_does_not_differ_from_itself(version, model):
+    found = search(version=version, model=model, steps=200)
     assert found.found == {}
     assert found.steps >= 200
     assert not found.left_out  # nothing that is drawn hangs or kills
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("tp", [1, 2])
+def test_what_is_drawn_apart_kills(tp, seed):
+    fake = FakeSide(VERSION, tiny(tp))
+    numbers = range(seed, 12 * len(deadly(tp)) * 44, 44 * len(deadly(tp)) // 6 + 1)
+    words = ServerVocabulary(profile(VERSION), tp=tp)
+    died = [fake.perform(words.fatal(number)).died for number in numbers]
+    assert died.count(True) > len(died) / 2
+
+
+@pytest.mark.parametrize("name", ["direct-without-effect", "another-rank's-shard", "long-list-refused"])
+def test_what_only_a_list_of_payloads_shows_is_found(name):
+    assert search(plant(name), model=tiny(2), steps=300, seed=4, longest=12).found
 
 
 @pytest.mark.parametrize(
@@ -56,7 +86,7 @@ def test_a_fake_does_not_differ_from_itself(version):
     ["session-not-needed", "begin-again", "label-lost", "flush-always-granted", "resume-says-something"],
 )
 def test_a_lenient_engine_is_found(name):
-    found = search(plant(name), steps=LATE.get(name, 100)).found
+    found = search(plant(name), steps=60, seed=5).found
     assert found
     assert all(entry.difference.sequence == "drawn" for entry in found.values())
 
