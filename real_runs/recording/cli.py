@@ -6,12 +6,15 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.errors import RefitcheckError, UsageError
+from harness.interrupts import INTERRUPTED, SIGNALS
 from harness.words import quoted
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -35,7 +38,7 @@ def record(
     """Record what passes between a trainer and its servers, for `refitcheck judge`.
 
     Point the trainer at the printed urls. Headers are never written, nor prompts, answers and keys unless asked for.
-    It goes on while servers die and come back, and ends with Ctrl-C.
+    It goes on while servers die and come back, and ends with Ctrl-C or SIGTERM; a second one ends it on the spot.
     """
     from real_runs.recording.keeping import Keeping
     from real_runs.recording.serving import Plan, Recorder
@@ -43,28 +46,29 @@ def record(
     def say(line: str) -> None:
         typer.echo(f"refitcheck: {line}", err=True)
 
-    try:
-        urls = tuple(_url(url) for url in upstream)
-        if policy not in POLICIES:
-            raise UsageError(f"--policy {policy}: give resume, quarantine or terminal")
-        if out.exists():
-            raise UsageError(f"{out} is there already; a history is one recording")
-        version, tp = _given(engine) if engine else _asked(list(urls))
-        keeping = Keeping(tokens=keep_tokens, keys=keep_keys)
-        plan = Plan(urls, version, tp, out, host, port, policy, keeping, most_body, most)
-        recorder = Recorder(plan, say)
-    except OSError as error:
-        say(f"{error.filename or out}: {error.strerror or error}")
-        raise typer.Exit(4) from None
-    except RefitcheckError as error:
-        say(str(error))
-        raise typer.Exit(error.exit_code) from None
-    if host not in LOOPBACK:
-        say(f"listening on {host}: whoever reaches it reaches the servers")
-    with recorder:
+    with ExitStack() as ends:
+        try:
+            urls = tuple(_url(url) for url in upstream)
+            if policy not in POLICIES:
+                raise UsageError(f"--policy {policy}: give resume, quarantine or terminal")
+            if out.exists():
+                raise UsageError(f"{out} is there already; a history is one recording")
+            version, tp = _given(engine) if engine else _asked(list(urls))
+            keeping = Keeping(tokens=keep_tokens, keys=keep_keys)
+            plan = Plan(urls, version, tp, out, host, port, policy, keeping, most_body, most)
+            told = ends.enter_context(_told())  # before the first door: there is a file to be ended from now on
+            recorder = ends.enter_context(Recorder(plan, say))
+        except OSError as error:
+            say(f"{error.filename or out}: {error.strerror or error}")
+            raise typer.Exit(4) from None
+        except RefitcheckError as error:
+            say(str(error))
+            raise typer.Exit(error.exit_code) from None
+        if host not in LOOPBACK:
+            say(f"listening on {host}: whoever reaches it reaches the servers")
         for number, (door, url) in enumerate(zip(recorder.urls, urls, strict=True)):
             typer.echo(f"e{number}  {door}  ->  {url}  sglang {version} tp {tp}")
-        _until_told()
+        told.wait()
     trace = recorder.trace
     say(f"{trace.written} records in {out}; refitcheck judge {out}")
     if trace.lost:
@@ -72,11 +76,20 @@ def record(
         raise typer.Exit(3)
 
 
-def _until_told() -> None:
+@contextmanager
+def _told() -> Iterator[threading.Event]:
+    """Is set by the first SIGINT or SIGTERM; the second ends the process, and what was recorded is in the file."""
     told = threading.Event()
-    before = {number: signal.signal(number, lambda *_: told.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hear(number: int, frame: object) -> None:
+        if told.is_set():
+            os.write(2, b"refitcheck: interrupted\n")
+            os._exit(INTERRUPTED)
+        told.set()
+
+    before = {number: signal.signal(number, hear) for number in SIGNALS}
     try:
-        told.wait()
+        yield told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -166,6 +166,8 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": held})
 
     async def _forward(self, start: Message, body: bytes, kept: bytes) -> bytes:
+        if self._scope["state"]["transport"].is_closing():
+            raise ClientGone  # what is written to it is lost with a warning each
         if not self._started:
             self._started = True
             await self._send(start)

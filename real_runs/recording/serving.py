@@ -39,6 +39,9 @@ class Plan:
     most_bytes: int = MOST_BYTES
 
 
+CLOSE_S = 1.0  # real seconds that the end of a recording may take
+
+
 class Doors:
     """Doors of several keepers on one event loop, in a thread of their own. `urls` in their order.
 
@@ -87,19 +90,26 @@ class Doors:
             for listening in server.servers:
                 listening.close()
             listener.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        await _no_tasks()
+        for passing in self._passing:
+            await passing.close()
+        await self._loop.shutdown_asyncgens()
+        await _no_tasks()
+
+    def close(self) -> None:
+        """Unbind every door and end what passes, in `CLOSE_S` at most. May be called twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join(CLOSE_S)  # a peer that takes no end of its connection is not waited for
+        if not self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.close()
+
+
+async def _no_tasks() -> None:
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one that ends may have begun another
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for passing in self._passing:
-            await passing.close()
-
-    def close(self) -> None:
-        """Unbind every door and end what passes. May be called twice."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ended.set)
-            self._thread.join()
-            self._loop.close()
 
 
 class Recorder:
@@ -133,7 +143,7 @@ class Recorder:
         """End the doors and the file."""
         self._doors.close()
         self.recording.close()
-        self.trace.close()
+        self.trace.close()  # what a connection still says is not part of it
 
     def __enter__(self) -> Self:
         return self

@@ -15,18 +15,22 @@ MOST_RECORDS = MAX_RECORDS - 1000
 
 
 class RecordingTrace(TraceWriter):
-    """Writes to `path` alone. What does not fit is counted in `lost`; the first loss is told by `say`, and recorded."""
+    """Writes to `path` alone, each record at once and whole. What does not fit is counted in `lost`; the first loss is
+    told by `say`, and recorded. Closed, it takes nothing more."""
 
     def __init__(self, path: Path, say: Callable[[str], None], most_bytes: int = MOST_BYTES) -> None:
         super().__init__(None)
         self._out = path.open("xb", buffering=0)
         self._say, self._left, self._records = say, min(most_bytes, MOST_BYTES), MOST_RECORDS
         self._number: dict[tuple[str, int], int] = {}
+        self._closed = False
         self.lost = 0
         self.written = 0
 
     def write(self, record: AnyRecord) -> AnyRecord:
         """Give the record its sequence number and write it, if there is room."""
+        if self._closed:
+            return record
         key = (record.engine, record.incarnation)
         record = msgspec.structs.replace(record, seq=self._number.get(key, 0) + 1)
         line = msgspec.json.encode(record, enc_hook=str) + b"\n"
@@ -45,6 +49,7 @@ class RecordingTrace(TraceWriter):
 
     def close(self) -> None:
         """Close the file."""
+        self._closed = True
         self._out.close()
 
     def _fits(self, size: int) -> bool:

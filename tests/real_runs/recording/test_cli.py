@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -9,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from harness.history_files import read_history
-from real_runs.recording import cli
+from real_runs.recording import cli, serving
 from real_runs.recording.marks import NOT_JUDGED
 from tests.real_runs.recording.stage import Stub, reply
 
@@ -26,9 +28,16 @@ def stub():
     made.stop()
 
 
-def call(*words, meanwhile=lambda: None, monkeypatch=None):
+@contextmanager
+def at_once():
+    told = threading.Event()
+    told.set()
+    yield told
+
+
+def call(*words, monkeypatch=None):
     if monkeypatch is not None:
-        monkeypatch.setattr(cli, "_until_told", meanwhile)
+        monkeypatch.setattr(cli, "_told", at_once)
     return CliRunner().invoke(APP, [str(word) for word in words])
 
 
@@ -125,16 +134,32 @@ def test_a_history_is_one_recording(stub, tmp_path):
     assert call("--upstream", stub.url, "--engine", "0.5.23", "-o", tmp_path / "no" / "h").exit_code == 4
 
 
-def test_a_signal_ends_it(monkeypatch):
-    handlers = {}
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_also_while_its_doors_open_and_the_history_is_whole(tmp_path, monkeypatch, number):
+    class Struck(serving.Doors):
+        def __init__(self, *words):
+            super().__init__(*words)
+            signal.raise_signal(number)
 
-    def install(number, handler):
-        before, handlers[number] = handlers.get(number), handler
-        if number == signal.SIGTERM and before is None:
-            threading.Thread(target=lambda: handlers[signal.SIGTERM](number, None)).start()
-        return before
+    monkeypatch.setattr(serving, "Doors", Struck)
+    before = signal.getsignal(number)
+    out = tmp_path / "h.jsonl"
+    found = call("--upstream", "http://127.0.0.1:1", "--engine", "0.5.23", "-o", out)
 
-    monkeypatch.setattr(signal, "signal", install)
-    cli._until_told()
+    assert found.exit_code == 0, found.output
+    assert f"1 records in {out}; refitcheck judge {out}" in found.output
+    assert read_history(out).header.engine_version == "0.5.23"
+    assert signal.getsignal(number) == before
 
-    assert handlers == {signal.SIGINT: None, signal.SIGTERM: None}
+
+def test_a_second_signal_ends_the_process_where_it_is(monkeypatch, capfd):
+    ends = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    with cli._told() as told:
+        assert not told.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert told.is_set()
+        assert ends == []
+        signal.raise_signal(signal.SIGINT)
+    assert ends == [130]
+    assert capfd.readouterr().err == "refitcheck: interrupted\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import httpx
@@ -9,6 +10,9 @@ import pytest
 
 from harness.errors import UsageError
 from harness.gate import payload_digest
+from real_runs.recording import serving
+from real_runs.recording.keeper import Unrecorded
+from real_runs.recording.passing import Passing
 from real_runs.recording.serving import Plan, Recorder
 from tests.real_runs.recording.stage import Stage, Stub, reply
 
@@ -287,3 +291,64 @@ def test_an_address_that_is_taken_is_one_line_and_leaves_no_file(tmp_path, stage
     with pytest.raises(UsageError, match=rf"e0 cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
         Recorder(plan, print)
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_its_end_waits_for_nobody_and_what_comes_afterwards_is_not_written(stage, monkeypatch):
+    over = threading.Event()
+
+    async def lingers(passing):
+        while not over.is_set():
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(serving, "CLOSE_S", 0.01)
+    monkeypatch.setattr(serving.Passing, "close", lingers)
+    stage.call("pause_generation", {"mode": "abort"})
+    doors = stage.recorder._doors
+    history = stage.history()
+    assert doors._thread.is_alive()
+    assert [call.op for call in history.calls()] == ["pause_generation"]
+    written = stage.plan.out.read_bytes()
+    stage.recorder.trace.write(history.records[-1])
+    assert stage.plan.out.read_bytes() == written
+    over.set()
+    doors._thread.join()
+    doors.close()
+
+
+def test_nothing_is_sent_to_a_client_that_went_away():
+    sent, ends = [], []
+
+    class Gone:
+        def is_closing(self):
+            return bool(sent)
+
+    async def send(message):
+        sent.append(message["type"])
+
+    class Server:
+        async def send(self, request, stream):
+            return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            while True:
+                yield b"data: 1\n\n"
+
+    async def receive():
+        if not sent and not ends:
+            ends.append("asked")
+            return {"type": "http.request", "body": b"{}"}
+        await asyncio.Event().wait()
+
+    class Seen(Unrecorded):
+        def arrives(self, method, target):
+            visit = super().arrives(method, target)
+            visit.settle = ends.append
+            return visit
+
+    scope = {"type": "http", "method": "POST", "raw_path": b"/generate", "query_string": b"", "headers": []}
+    passing = Passing(Seen("http://127.0.0.1:1"))
+    passing._client = Server()
+    asyncio.run(passing({**scope, "state": {"transport": Gone()}}, receive, send))
+    assert ends == ["asked", "timeout"]
+    assert sent == ["http.response.start", "http.response.body"]
