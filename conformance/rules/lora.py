@@ -241,18 +241,21 @@ RULES = (
         "An adapter from tensors is loaded and listed; requests that name it get its answers, the others the base's.",
         every(_loaded(), _gives()),
         [f"{TCM}:745@0.5.23", "lora/torch_ops/lora_ops.py:45@0.5.23"],
+        mend="look at what the pool of adapters is filled with: slices of each rank, alpha over r, the module's order",
     ),
     engine(
         "LORA-52",
         "A name that is loaded is refused, and goes on with what it had.",
         every(asked("taken", said(400, contains="because it is already loaded")), _gives()),
         ["lora/lora_manager.py:341@0.5.23"],
+        mend="look at the check of names before a load, and that it leaves the adapter of that name alone",
     ),
     engine(
         "LORA-53",
         "An unload waits for the requests that use the adapter; afterwards it is gone.",
         every(_waits, asked("in-use", said(200)), asked("gone", said(400, contains=GONE))),
         ["lora/lora_registry.py:181@0.5.23", f"{TCM}:651@0.5.23"],
+        mend="look at the count of requests by adapter: taken when a name is resolved, given back when one ends",
     ),
     engine(
         "LORA-54",
@@ -262,6 +265,7 @@ RULES = (
             asked("unload-unknown", said(400, contains="LoRA with name nobody does not exist")),
         ),
         [f"{TM}:3769@0.5.23", "lora/lora_registry.py:112@0.5.23"],
+        mend="look at how a request's name is resolved: never quietly to the base model",
     ),
     engine(
         "LORA-55",
@@ -272,30 +276,35 @@ RULES = (
             asked("unfit-dora", said(400, contains="doesn't support DoRA adapters")),
         ),
         ["lora/lora_manager.py:334,355@0.5.23", "lora/mem_pool.py:238@0.5.23"],
+        mend="look at what a load compares with --max-lora-rank and --lora-target-modules",
     ),
     engine(
         "LORA-56",
         "Shapes are looked at when a request first uses an adapter: one that does not fit kills the engine then.",
         every(asked("shape-load", said(200)), asked("shape-use", Answer("no reply: the connection drops", died))),
         ["lora/mem_pool.py:908@0.5.23"],
+        mend="look at where weights are copied into the pool of a batch: loads do not compare them with it",
     ),
     engine(
         "LORA-57",
         "Above --max-loaded-loras the adapter goes that was used longest ago; one that came as tensors is lost.",
         every(_loaded("one", "three", kind="one-too-many"), _gives(), asked("evicted", said(400, contains=GONE))),
         [f"{TCM}:708@0.5.23", "lora/lora_registry.py:216@0.5.23"],
+        mend="look at the order of use in the registry, and what is kept of an adapter without a path",
     ),
     engine(
         "LORA-58",
         "An update of the base weights leaves adapters loaded, and their requests get the new base with them.",
         _gives(),
         ["lora/layers.py:58@0.5.23"],
+        mend="look at which parameters the wrapped layers show to the loader, and that adapters lie apart from them",
     ),
     engine(
         "LORA-59",
         "Cached prefixes of one adapter are not used for another, nor for the base.",
         _apart,
         ["managers/schedule_batch.py:1165@0.5.23"],
+        mend="look at the key of the prefix cache: the adapter's id is part of it",
     ),
     engine(
         "LORA-60",
@@ -305,6 +314,7 @@ RULES = (
             asked("off-unload", said(400, contains="LoRA is not enabled")),
         ),
         [f"{TCM}:669@0.5.23"],
+        mend="look at the option before anything else of a load or an unload",
     ),
     engine(
         "LORA-61",
@@ -312,6 +322,7 @@ RULES = (
         asked("after-a-queued-abort", SILENCE),
         [f"{TM}:2417@0.5.12.post1", f"{TM}:3370@0.5.21"],
         versions="<0.5.22,!=miles",
+        mend="look at how the tokenizer side takes an abort from the queue: the registry hears nothing of it",
     ),
     engine(
         "LORA-62",
@@ -319,6 +330,7 @@ RULES = (
         asked("after-a-queued-abort", said(200)),
         [f"{TM}:3637@0.5.22"],
         versions=">=0.5.22",
+        mend="look at every way in which a request leaves the tokenizer side: each has to tell the registry, once",
     ),
     engine(
         "LORA-63",
@@ -330,5 +342,6 @@ RULES = (
         ),
         [f"{TCM}:651,681@0.5.23"],
         versions=">=0.5.21",
+        mend="look at the one lock of loads and unloads, and at requests that a pause put back into the queue",
     ),
 )
