@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -59,7 +60,7 @@ def results_of(settings: Settings, book: Book, lane: LaneInfo, reports: Iterable
                 seen = [r for key, found in by_target.items() if key[0] == version for r in found]
             scenarios = {s.id for s in book.scenarios_of(rule.id)}
             mine = [report for report in seen if report.unit.scenario in scenarios]
-            out.append(_result(settings, book, lane, rule, version, sut, mine))
+            out.append(_reasoned(_result(settings, book, lane, rule, version, sut, mine), seen))
     judged = {(result.rule.id, result.version, result.sut) for result in out}
     for (version, sut), found in by_target.items():
         hung = [report for report in found if report.hung]
@@ -149,6 +150,20 @@ def _result(
 def _decided_by(finding: Finding) -> tuple[object, ...]:
     verdict = finding.verdict
     return verdict.status, verdict.allowed, verdict.actual, verdict.where, finding.faults, finding.causes, finding.place
+
+
+def _reasoned(result: Result, reports: Iterable[UnitReport]) -> Result:
+    """With what the client never did in any refit of the run, where the rule speaks of nothing else and nobody else
+    gave a reason."""
+    rule, reports = result.rule, list(reports)
+    refits, done = sum(r.refits for r in reports), {what for r in reports for what in r.done}
+    if result.status != "inconclusive" or result.verdict.actual or not rule.speaks_of or not refits:
+        return result
+    if done.intersection(rule.speaks_of):
+        return result
+    told = [f"sent {what[1:]}" if what.startswith(":") else f"called /{what}" for what in rule.speaks_of]
+    why = f"the client never {', nor '.join(told)} in {refits} refit{'s' if refits > 1 else ''}"
+    return dataclasses.replace(result, verdict=dataclasses.replace(result.verdict, actual=why))
 
 
 def _nothing(settings: Settings, book: Book, lane: LaneInfo, rule: Rule, version: str) -> Verdict:
