@@ -23,6 +23,7 @@ class ReplayCheck:
         self._head, self._exchange = head, exchange
         self.id = f"{path.name.removesuffix('.jsonl.xz')} {exchange.name}"
         self.path = str(path)
+        self.same = exchange.name
 
     def run(self) -> list[Finding]:
         """Replay it on a fresh fake."""

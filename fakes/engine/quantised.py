@@ -271,7 +271,7 @@ class Kernels:
         layers/quantization/utils.py:141@0.5.23)."""
         for name in self.modules:
             sizes = [part.size for part in self._layout[name].parts.values()] or [len(self._params[name])]
-            scale = self._params[name + TENSOR_SCALE].reshape(-1)[: len(sizes)]
+            scale = self._params[name + TENSOR_SCALE].ravel()[: len(sizes)]
             self._params[name + TENSOR_SCALE] = np.repeat(scale, sizes)[:, None]
             self._touch(name + TENSOR_SCALE)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -68,7 +68,7 @@ class Baseline:
         """The check holds on unmutated code."""
         return not self.measured[check].findings
 
-    def covering(self, path: str, lines: range) -> list[int]:
+    def covering(self, path: str, lines: Iterable[int]) -> list[int]:
         """The usable checks that run one of these lines, fastest first."""
         wanted = set(lines)
         found = [

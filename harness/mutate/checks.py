@@ -16,7 +16,10 @@ class Finding:
 
 
 class Check(Protocol):
-    """One test or one scenario. `rules` are the rules it judges; `path` is the file that defines it."""
+    """One test or one scenario. `rules` are the rules it judges; `path` is the file that defines it.
+
+    One that has `same`, a text, does what all others with that text do, elsewhere (on another engine, say).
+    """
 
     id: str
     rules: frozenset[str]

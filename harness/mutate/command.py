@@ -79,6 +79,7 @@ def run(request: Request) -> int:
     if request.explain:
         request = replace(request, mutants=(request.explain,), everything=True, rerun=False, cache=False)
     changes = since.changed_lines(request.since) if request.since else None
+    places: dict[str, tuple[str, ...]] = {}
     known_equivalents = equivalent.load(request.equivalents) if request.equivalents else equivalent.Equivalents()
     modules = [m for name in request.targets for m in submodules(name)]
     known = catalogue.load(request.catalogues) if request.of_catalogue else {}
@@ -87,6 +88,10 @@ def run(request: Request) -> int:
     mutants = _of_rules(_chosen(known, request.mutants), request.rules) if request.of_catalogue else []
     if request.of_catalogue:
         edited = [place for m in mutants if isinstance(m.op, Edits) for place in m.op.by_target(m.target)]
+        if request.replay is not None:
+            places = replay.places(mutants)
+            mutants = replay.of_the_fake(mutants, places)
+            edited += [place for found in places.values() for place in found]
         modules = sorted({*(place.partition(":")[0] for place in edited), *([] if request.replay else [CONTROLLED])})
         if request.only_list:
             return _list(mutants)
@@ -106,7 +111,7 @@ def run(request: Request) -> int:
 
     def session(host: Any) -> Outcome:
         guard.stage("")
-        return _session(request, program, mutants, described, host, changes, known_equivalents)
+        return _session(request, program, mutants, described, host, changes, known_equivalents, places)
 
     outcome = hosts.with_host(described, session)
     if request.explain:
@@ -202,6 +207,7 @@ def _session(
     host: Any,
     changes: since.Changes | None,
     known: equivalent.Equivalents,
+    places: dict[str, tuple[str, ...]],
 ) -> Outcome:
     screen = Bar() if sys.stderr.isatty() else Log()
     ask = {"host": described, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
@@ -218,6 +224,7 @@ def _session(
         extra=(str(sorted(described.items())),),
         screen=request.screen,
         elsewhere=replay.elsewhere() if request.replay is not None and not request.everything else {},
+        places=places,
         failing=CONTROLLED if request.of_catalogue and request.replay is None else "",
     )
     with screen if isinstance(screen, Bar) else nullcontext():

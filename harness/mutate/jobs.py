@@ -19,7 +19,8 @@ VALIDATING = -2
 class Step:
     """One check to run: its index, and what it needs unmutated (steps, CPU seconds, wall seconds).
 
-    `heavy`: it imports what the warm process must not have, so it runs last.
+    `heavy`: it imports what the warm process must not have, so it runs last. `same`: what it does, where others do that
+    too: one of each comes before any is done again elsewhere.
     """
 
     check: int
@@ -27,6 +28,7 @@ class Step:
     cpu: float
     seconds: float
     heavy: bool = False
+    same: str = ""
 
     @property
     def cpu_limit(self) -> float:

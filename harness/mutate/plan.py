@@ -59,6 +59,8 @@ class Plan:
     `began`, by time.monotonic, is when the session itself began where it is not told.
     `rerun` runs survivors again in fresh interpreters; None leaves that out. `failing` as in `controls.plan`.
     `elsewhere`: mutants that are not run, since nothing here shows them, with the lane that would.
+    `places`: the functions that a catalogue mutant changes, `module:qualname`, where it runs only in the checks that
+    run what it changes there, and in none where none does.
     `screen`: a mutant of an expression does not run in checks in which it changes no value, and likely survivors run
     together; without it every mutant runs by itself in all its checks.
     """
@@ -75,6 +77,7 @@ class Plan:
     extra: tuple[str, ...] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     failing: str = ""
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     screen: bool = True
 
 

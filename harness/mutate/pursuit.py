@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from harness.mutate.budget import Budget, BudgetSpent, limit_for
 from harness.mutate.checks import Check, Finding, one_line
@@ -50,7 +50,17 @@ class Killers:
             chance = (self._hits[here] + ELSEWHERE * chance) / (self._tries[here] + ELSEWHERE)
             return step.heavy, (step.cpu + START_S) / chance
 
-        return sorted(job.steps, key=cost)
+        return variety(sorted(job.steps, key=cost))
+
+
+def variety(steps: Iterable[Step]) -> list[Step]:
+    """The steps in their order, but nothing again elsewhere before all was done once."""
+    seen: Counter[str] = Counter()
+    placed: list[tuple[tuple[bool, int], Step]] = []
+    for step in steps:
+        placed.append(((step.heavy, seen[step.same] if step.same else 0), step))
+        seen[step.same] += 1
+    return [step for _, step in sorted(placed, key=lambda both: both[0])]
 
 
 def _function(job: Job) -> str:

@@ -42,10 +42,11 @@ class Remembered:
         self.reads = _reads({MODEL, WEIGHTS})
 
         @functools.wraps(cls.forward)
-        def forward(this: Any, token_ids: Any, past_kv: Any = None, *, last_only: bool = False) -> Any:
-            key = None if self._off else self._key(this, token_ids, past_kv, last_only)
+        def forward(this: Any, token_ids: Any, past_kv: Any = None, *, last_only: bool = False, **more: Any) -> Any:
+            more = {name: value for name, value in more.items() if value is not None}
+            key = None if self._off or more else self._key(this, token_ids, past_kv, last_only)
             if key is None:
-                return self._real(this, token_ids, past_kv, last_only=last_only)
+                return self._real(this, token_ids, past_kv, last_only=last_only, **more)
             found = self._steps.get(key)
             if found is None:
                 if len(self._steps) >= MOST:

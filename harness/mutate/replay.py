@@ -8,13 +8,18 @@ recording; one that a recording shows after all is stale then.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 
+from harness.errors import UsageError
+from harness.mutate import reach
 from harness.mutate.mutant import DETECTED, Mutant
 from harness.mutate.plan import Outcome
+from harness.mutate.source import submodules
 from harness.suites import load_point
 
+FAKES = "fakes"
 RULE = "RECORDED"
 """What every mutant is held to here: the fake answers what the real engine answered."""
 
@@ -26,6 +31,21 @@ def engine_side(mutants: Iterable[Mutant]) -> list[Mutant]:
         for m in mutants
         if m.target.startswith(("fakes.engine", "engine:"))
     ]
+
+
+def places(mutants: Sequence[Mutant]) -> dict[str, tuple[str, ...]]:
+    """The functions of the fake that each of them changes, as `reach.places` says."""
+    for name in submodules(FAKES):  # what a plant imports first cannot be compared
+        importlib.import_module(name)
+    return reach.places(mutants, FAKES)
+
+
+def of_the_fake(mutants: Iterable[Mutant], places: Mapping[str, Sequence[str]]) -> list[Mutant]:
+    """Without those that change nothing of the fake engine: what reads a run's evidence is planted like it."""
+    found = [m for m in mutants if places.get(m.id) != ()]
+    if not found:
+        raise UsageError("none of these mutants changes the fake engine")
+    return found
 
 
 def elsewhere() -> dict[str, str]:

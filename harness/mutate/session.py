@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.mutate import cache, controls, scout, screening, together
+from harness.mutate import cache, controls, reach, scout, screening, together
 from harness.mutate.baseline import Baseline
 from harness.mutate.cache import Cache
 from harness.mutate.checks import Check
@@ -20,7 +20,7 @@ from harness.mutate.mutant import Mutant, Result
 from harness.mutate.plan import CheckHost, Outcome, Plan, Screen
 from harness.mutate.pool import Pool
 from harness.mutate.program import Program
-from harness.mutate.pursuit import Killers
+from harness.mutate.pursuit import Killers, variety
 from harness.mutate.screening import Screened
 from harness.mutate.sites import Site
 from harness.mutate.source import TargetError
@@ -143,7 +143,9 @@ class Session:
 
     def _steps(self, checks: Iterable[int], baseline: Baseline) -> tuple[Step, ...]:
         found = ((i, baseline.measured[i]) for i in checks)
-        return tuple(Step(i, m.steps, m.cpu, m.seconds, m.heavy) for i, m in found)
+        known = self._host.checks
+        steps = [Step(i, m.steps, m.cpu, m.seconds, m.heavy, getattr(known[i], "same", "")) for i, m in found]
+        return tuple(variety(steps))
 
     def select(self, mutant: Mutant, baseline: Baseline) -> tuple[list[int], int]:
         """The checks for a mutant, declared rules first, then fastest first; and how many are declared."""
@@ -160,6 +162,12 @@ class Session:
         """The checks that run a function which a catalogue mutant edits, fastest first; all where that is not known."""
         op: Any = mutant.op
         found: set[int] = set()
+        places = self._plan.places.get(mutant.id)
+        met = [reach.lines(mutant, place, self._program) for place in places or ()]
+        if met and None not in met:
+            for path, lines in filter(None, met):
+                found.update(baseline.covering(path, lines))
+            return sorted(found, key=baseline.speed)
         for place in op.by_target(mutant.target) if isinstance(op, Edits) else ():
             module, _, qualname = place.partition(":")
             source = self._program.sources.get(module)

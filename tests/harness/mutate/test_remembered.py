@@ -94,6 +94,19 @@ def test_another_token_kv_weight_or_form_is_another_step(remembered, other):
     assert _same(got, other(_model()))
 
 
+def test_a_step_with_an_adapter_is_computed_each_time(remembered, monkeypatch):
+    given = []
+
+    def real(*args, **more):
+        given.append(more.get("adapter"))
+        return np.zeros(1), np.zeros(1)
+
+    monkeypatch.setattr(remembered, "_real", real)
+    for adapter in (None, None, ["a"], ["a"]):
+        _model().forward([1], adapter=adapter)
+    assert given == [None, ["a"], ["a"]]
+
+
 def test_a_step_that_cannot_be_is_refused_each_time(computed):
     for _ in range(2):
         with pytest.raises(IndexError):

@@ -75,7 +75,7 @@ class Final(Driver):
 
 @pytest.mark.parametrize(("tag", "message"), [("weights", m.RELEASED_WEIGHTS), ("kv_cache", m.RELEASED_KV)])
 def test_memory_that_is_away_is_missed_before_a_matrix_that_lies_across(tag: str, message: m.Message) -> None:
-    """The embedding is read, and Triton writes where a request lies in the cache, before the first kernel multiplies."""
+    """The embedding is read, and Triton writes where a request lies in the cache, before anything is multiplied."""
     engine = Final("0.5.23", device="cuda", quantisation="fp8-tensor", enable_memory_saver=True)
     for op in ("begin_weight_update", "end_weight_update"):
         assert engine.call(op, {}).status == 200

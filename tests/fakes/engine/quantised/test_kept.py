@@ -55,6 +55,7 @@ def test_what_is_quantised_on_loading_was_of_its_own_dtype_until_then() -> None:
     """By rows (layers/quantization/fp8.py:1151@0.5.23)."""
     made = RankWeights(CONFIG, 0, 1, "bfloat16", quantisation="fp8-online")
     made.load(master().items())
+    assert str(made.params[DOWN].dtype) == "bfloat16"
     held = made.params[DOWN].astype(np.float32)
     before = made.wide(DOWN).copy(), made.state_id(), made.hash_of(DOWN)
     assert np.array_equal(before[0], held.astype(np.float64).T)
