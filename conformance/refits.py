@@ -111,7 +111,8 @@ def each_part(check: Callable[[Part, History], Finding | bool], over: Parts = pa
             exercised += 1
             if found is not None and found is not True:
                 allowed, actual, where = found
-                return violated(allowed=[allowed], actual=actual, where=f"{part.where}: {where}", exercised=exercised)
+                where = where if where.startswith(part.where) else f"{part.where}: {where}"
+                return violated(allowed=[allowed], actual=actual, where=where, exercised=exercised)
         return held(exercised)
 
     return judge

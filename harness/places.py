@@ -22,10 +22,10 @@ _REFIT = re.compile(r"\brefit (\S+?)(?: on ([^\s:]+))?(?=[\s:)]|$)")
 class Place:
     """A place in one history.
 
-    `pos` is that of the call, the record or the refit's last call, else the end. `refit` is the index of the refit that
-    was under way, or that was the last before it; -1 before any. `own`: something that the client did, and not what an
-    engine answered to others afterwards. `after_fault`: by then a call of the client had met a fault or got no answer,
-    or a refit had failed.
+    `pos` is that of the call, the record or the refit's last call, else the end of the history. `refit` is the index of
+    the refit that was under way, or that was the last before it; -1 before any. `own`: something that the client did,
+    and not what an engine answered to others afterwards. `after_fault`: by then a call of the client had met a fault or
+    got no answer, or a refit had failed.
     """
 
     pos: int
@@ -66,9 +66,10 @@ def done_in(history: History) -> set[str]:
 def place_of(where: str, history: History) -> Place:
     """The place that a judge's words name; a call before a record before a refit, and of several the first."""
     refits = history.refits()
-    named = _call(where, history) or _note(where, history) or _last_call(where, history, refits)
+    named = _call(where, history) or _note(where, history)
     if named is None:
-        return _placed(history.length, True, history, refits)
+        whole = _judged_whole(where, history, refits)
+        return _placed(history.length if whole is None else whole, True, history, refits)
     own = named.origin == "sut" if isinstance(named, Call) else named.source == "trainer"
     return _placed(named.pos, own, history, refits)
 
@@ -91,12 +92,11 @@ def _note(where: str, history: History) -> Note | None:
     return next((n for n in history.notes_ if n.name == found[2] and str(n) == found[0]), None) if found else None
 
 
-def _last_call(where: str, history: History, refits: Iterable[Refit]) -> Call | None:
-    """Of the refit that is named by its index or its version: it is judged as a whole."""
+def _judged_whole(where: str, history: History, refits: Iterable[Refit]) -> int | None:
+    """Of the refit that is named by its index or its version: its last call to that engine, else its end."""
     for name, engine in _REFIT.findall(where):
         for refit in refits:
             if name in (str(refit.index), refit.version):
-                calls = [c for c in history.during(refit).calls(origin="sut") if engine in ("", c.engine)]
-                if calls:
-                    return calls[-1]
+                calls = history.during(refit).calls(origin="sut")
+                return max((c.pos for c in calls if engine in ("", c.engine)), default=refit.end_pos)
     return None

@@ -47,7 +47,12 @@ def test_a_refit_is_judged_at_its_last_call(history, words):
     assert place_of(words, history).pos == history.calls(BUCKET)[0].pos
 
 
-@pytest.mark.parametrize("words", ["the end of the history", "refit 0 on e7", "t=9.000 e0 POST /generate -> 200", ""])
+def test_a_refit_without_a_call_is_judged_at_its_end(history):
+    last = history.refits()[0].end_pos
+    assert place_of("refit 0 on e7", history) == Place(last, 0, own=True, after_fault=False)
+
+
+@pytest.mark.parametrize("words", ["the end of the history", "t=9.000 e0 POST /generate -> 200", ""])
 def test_what_names_nothing_of_the_history_is_at_its_end(history, words):
     assert place_of(words, history) == Place(history.length, 1, own=True, after_fault=True)
 
