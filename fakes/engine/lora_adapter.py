@@ -34,7 +34,7 @@ _NORMAL = {
     **dict.fromkeys(("vocab_emb", "embeddings", "word_embeddings"), "embed_tokens"),
     **dict.fromkeys(("output", "unembed_tokens"), "lm_head"),
 }
-_LAYER = re.compile(r"layers\.(\d+)\.")
+LAYER = re.compile(r"layers\.(\d+)\.")
 
 
 class Refused(Exception):
@@ -104,7 +104,7 @@ class Adapter:
         self.digest = self._digest()
 
     def _take(self, name: str, tensor: np.ndarray, declared: set[str]) -> None:
-        found = _LAYER.search(name)
+        found = LAYER.search(name)
         if found is not None:
             index = int(found[1])
             if index >= len(self.layers):
