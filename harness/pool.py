@@ -14,31 +14,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
 
 from harness import watchdog
 from harness.errors import HarnessError
-from harness.frames import Answers, Garbled, send_answer
-from harness.interrupts import came
+from harness.frames import Answers, send_answer
+from harness.interrupts import SIGNALS, came, children_undisturbed, interrupts_noted
 from harness.lanes.loader import load_lane
 from harness.leaving import LEAVE, LINGER_S, leave_in_time
+from harness.losses import Losses
 from harness.outputs import HistoryFolder
-from harness.rules import Verdict
 from harness.runner import Runner, imported, outlived
 from harness.settings import Settings
 from harness.streams import prepare_streams
-from harness.suites import load_book
 from harness.sut.loader import is_ours
 from harness.sut.options import check_options
-from harness.units import Finding, Unit, UnitReport, invariants_judged, judged
+from harness.units import Unit, UnitReport
 from harness.vigil import Vigil
 from harness.words import told
 
 LOOK_S = 0.1  # how often to look whether Ctrl-C was pressed
 REAP_S = 60.0  # so long the end of a process may take
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _runner: Runner | None = None
 _folder: HistoryFolder | None = None
 
@@ -74,21 +72,26 @@ def execute(
     crew = Crew(settings, max(1, min(workers, len(units))), folder)
     try:
         yield from crew.reports(units)
-        if folder is not None:
-            folder.unwritten = crew.unwritten()
+        if folder is not None and crew.folder is not None:
+            folder.unwritten = crew.folder.unwritten
     finally:
         crew.close()
 
 
 class Crew:
-    """Worker processes that run units. Only what a worker gave back as a whole counts; one that ends is an error."""
+    """Worker processes that run units. Only what a worker gave back as a whole counts.
+
+    What one that ends leaves undone another one does, once (`harness.losses`). `folder` is how far its histories are.
+    """
 
     def __init__(self, settings: Settings, workers: int = 1, folder: HistoryFolder | None = None) -> None:
         self._context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and of the lane
-        self._settings, self._folder, self._most = settings, folder, workers
+        self._settings, self.folder, self._most = settings, folder, workers
         self._workers: list[_Worker] = []
         self._vigil = Vigil(self._context, workers)
         self._unchecked = settings.suts if any_foreign(settings.suts) else ()
+        self._waiting: deque[Call] = deque()
+        self._losses = Losses(settings)
         self._whole = True
 
     def check(self) -> None:
@@ -97,12 +100,9 @@ class Crew:
 
     def reports(self, units: list[Unit]) -> Iterator[UnitReport]:
         """A report for each unit, in the order in which they end."""
-        yield from self._results([(_execute, unit) for unit in units])
-
-    def unwritten(self) -> str:
-        """Why the folder of histories took no more; "" where it took all."""
-        (reason,) = self._results([(_unwritten, None)])
-        return str(reason)
+        for report, folder in self._results([(_execute, unit) for unit in units]):
+            self.folder = folder or self.folder  # where the next worker goes on
+            yield report
 
     def close(self) -> None:
         """End the workers: those that were interrupted or broken at once, the others in bounded time."""
@@ -114,25 +114,25 @@ class Crew:
 
     def _drop(self, *workers: _Worker) -> None:
         """These are no more; another call would start fresh ones."""
-        killed = [worker for worker in workers if worker.process.exitcode is None]
-        for worker in killed:
-            worker.process.kill()  # nothing of use runs there; servers of a lane end with it
+        for worker in workers:
+            if worker.process.exitcode is None:
+                worker.process.kill()  # nothing of use runs there; servers of a lane end with it
         for worker in workers:
             worker.dismiss()
             worker.ended(REAP_S)
             self._workers.remove(worker)
-        if killed:
+        if any(worker.process.exitcode for worker in workers):
             _sweep(self._settings)
 
     def _results(self, calls: list[Call]) -> Iterator[Any]:
         """What the calls give that is not None; what one raised is raised."""
         checks: list[Call] = [(_check, self._unchecked)] if self._unchecked else []
         self._unchecked = ()
-        waiting = deque([*checks, *calls])
+        self._waiting = deque([*checks, *calls])
         whole, self._whole = self._whole, False
-        with _interrupts_noted() as interrupts:
-            while waiting or self._busy():
-                self._hand_out(waiting)
+        with interrupts_noted() as interrupts:
+            while self._waiting or self._busy():
+                yield from self._hand_out()
                 busy = self._busy()
                 connection.wait([end for worker in busy for end in (worker.pipe, worker.process.sentinel)], LOOK_S)
                 if interrupts:
@@ -147,8 +147,7 @@ class Crew:
                 for worker in self._busy():
                     late = self._vigil.late(worker.place)
                     if late:
-                        self._drop(worker)
-                        raise HarnessError(f"{late} does not come back, and nothing interrupts it")
+                        yield self._lost(worker, f"{late} does not come back, and nothing interrupts it", hung=True)
             if interrupts:
                 raise KeyboardInterrupt
         self._whole = whole
@@ -156,67 +155,80 @@ class Crew:
     def _busy(self) -> list[_Worker]:
         return [worker for worker in self._workers if worker.busy]
 
-    def _hand_out(self, waiting: deque[Call]) -> None:
-        for worker in self._workers:
-            if waiting and not worker.busy:
-                self._give(worker, waiting.popleft())
-        while waiting and len(self._workers) < self._most:
-            place = next(n for n in range(self._most) if n not in [worker.place for worker in self._workers])
-            with _workers_undisturbed():
-                self._workers.append(_Worker(self._context, self._settings, self._vigil, place, self._folder))
-            self._give(self._workers[-1], waiting.popleft())
+    def _hand_out(self) -> Iterator[Any]:
+        """Give what waits to who is free; what comes of it without a worker."""
+        while self._waiting:
+            over = self._losses.given_up(self._waiting[0][1])
+            worker = None if over else self._free()
+            if over is None and worker is None:
+                return
+            call = self._waiting.popleft()
+            result = self._give(worker, call) if worker else (over, None)
+            if result is not None:
+                yield result
 
-    def _give(self, worker: _Worker, call: Call) -> None:
+    def _free(self) -> _Worker | None:
+        """A worker with nothing to do, a new one where there is room; None when all are at work."""
+        idle = next((worker for worker in self._workers if not worker.busy), None)
+        if idle is not None or len(self._workers) >= self._most:
+            return idle
+        place = next(n for n in range(self._most) if n not in [worker.place for worker in self._workers])
+        with children_undisturbed():
+            self._workers.append(_Worker(self._context, self._settings, self._vigil, place, self.folder))
+        return self._workers[-1]
+
+    def _give(self, worker: _Worker, call: Call) -> Any:
         try:
             worker.give(call)
         except OSError:
-            why = self._why(worker)
-            self._drop(worker)
-            raise HarnessError(why) from None
+            if not worker.answered:
+                return self._fallen(worker)
+            self._drop(worker)  # it ended with nothing to do
+            self._waiting.appendleft(call)
+        return None
 
     def _answer(self, worker: _Worker) -> Any:
         """What the worker's call gave; None while it goes on, and where it gave None."""
         try:
             said = worker.answers.next()
+            if said is None:
+                return None
+            raised, what = pickle.loads(said)
         except (EOFError, OSError):
             return self._fallen(worker)
-        except Garbled as error:  # the client wrote into our pipe
-            raise self._no_answer(worker, error) from None
-        if said is None:
-            return None
-        worker.call = None
-        try:
-            raised, what = pickle.loads(said)
-        except Exception as error:
-            raise self._no_answer(worker, error) from None
+        except Exception as error:  # the client wrote into our pipe
+            at = self._vigil.at(worker.place)
+            why = f"a worker process said what is no answer{at and f', in {at}'}: {told(error)}"
+            return self._lost(worker, why)
+        worker.call, worker.answered = None, True
         if raised:
             raise what
         return what
 
-    def _no_answer(self, worker: _Worker, error: Exception) -> HarnessError:
-        self._drop(worker)
-        at = self._vigil.at(worker.place)
-        return HarnessError(f"a worker process said what is no answer{at and f', in {at}'}: {told(error)}")
+    def _fallen(self, worker: _Worker) -> Any:
+        """What comes of a call whose worker ended: with its engine, or for a reason that may not come again."""
+        worker.ended(2 * LINGER_S)  # its pipe has ended; the client may have closed it and go on
+        why = self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
+        last_words = self._vigil.said(worker.place)
+        assert worker.call is not None
+        call = worker.call
+        if not last_words and self._losses.again(call[1], why):
+            worker.call = None
+            self._drop(worker)
+            self._waiting.appendleft(call)
+            return None
+        fell = self._settings.death == "process" and worker.process.exitcode == -signal.SIGKILL and last_words
+        return self._lost(worker, why, fell=bool(fell), hung=bool(last_words))
 
-    def _fallen(self, worker: _Worker) -> UnitReport:
-        """Of a worker that its engine took with it; any other that ended is a HarnessError."""
-        why = self._why(worker)
+    def _lost(self, worker: _Worker, why: str, *, fell: bool = False, hung: bool = False) -> Any:
+        """The result of a unit that its worker took with it; HarnessError for any other call."""
         assert worker.call is not None
         unit, worker.call = worker.call[1], None
         self._drop(worker)
-        fell = self._settings.death == "process" and worker.process.exitcode == -signal.SIGKILL
-        if not fell or not isinstance(unit, Unit) or not self._vigil.said(worker.place):
+        if not isinstance(unit, Unit):
             raise HarnessError(why)
-        book = load_book()
-        scenario = book.scenarios[unit.scenario]
-        rules = judged(self._settings, book, scenario, unit.version)
-        rules += invariants_judged(self._settings, book, scenario)
-        findings = {rule.id: Finding(Verdict("inconclusive", actual=why)) for rule in rules}
-        return UnitReport(unit, findings, runs=1, fell=why)
-
-    def _why(self, worker: _Worker) -> str:
-        worker.ended(2 * LINGER_S)  # its pipe has ended; the client may have closed it and go on
-        return self._vigil.told_of(worker.process.pid or 0, worker.process.exitcode)
+        report = self._losses.fell(unit, why) if fell else self._losses.report(unit, why, hung=hung)
+        return report, None
 
 
 class _Worker:
@@ -230,6 +242,7 @@ class _Worker:
         self.process = context.Process(target=_work, args=(theirs, settings, vigil, place, folder))
         self.place = place
         self.call: Call | None = None
+        self.answered = False
         try:
             self.process.start()
         finally:
@@ -253,42 +266,6 @@ class _Worker:
     def dismiss(self) -> None:
         """It ends once it has nothing to do."""
         self.pipe.close()
-
-
-@contextmanager
-def _interrupts_noted() -> Iterator[list[int]]:
-    """The signals that came. As exceptions they could strike between two steps of a worker's start."""
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-    # What a background job was told to ignore it goes on ignoring.
-    heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]
-
-    def hear(number: int, frame: object) -> None:
-        noted.append(number)
-        if len(noted) > 2:  # nobody looks: it is stuck in a read
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, hear) for number in heard}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-@contextmanager
-def _workers_undisturbed() -> Iterator[None]:
-    """Workers that start now are not told of Ctrl-C, as a terminal would: a half started one shows a traceback."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)  # children begin with the mask of their parent
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _sweep(settings: Settings) -> None:
@@ -324,7 +301,7 @@ def _made(settings: Settings, folder: HistoryFolder | None) -> Runner:
 def _work(pipe: Any, settings: Settings, vigil: Vigil, place: int, folder: HistoryFolder | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends its workers
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_streams()
     vigil.take(place)
@@ -388,11 +365,7 @@ def _check(names: tuple[str, ...]) -> None:
         check_options(dict.fromkeys(names, options), limit)
 
 
-def _execute(unit: Unit) -> UnitReport:
+def _execute(unit: Unit) -> tuple[UnitReport, HistoryFolder | None]:
     assert _runner is not None
     watchdog.VIGIL[-1].begin(unit.scenario)
-    return _runner.execute(unit)
-
-
-def _unwritten(_: None) -> str:
-    return _folder.unwritten if _folder is not None else ""
+    return _runner.execute(unit), _folder

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,8 @@ from harness.vigil import NO_LIMIT, Vigil
 from harness.words import quoted
 
 AGAIN_S = 5.0  # seconds, at most, between strikes at a client that swallows them
+SOON_S = 0.01  # seconds until the next strike, where the interpreter swallowed one
+MOST_LOST = 50  # strikes that it may swallow
 STRIKES = 4  # then the process ends
 _watches: list[object] = []
 
@@ -62,6 +64,7 @@ def watched(seconds: float, who: str) -> Iterator[None]:
 @contextmanager
 def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
     strikes = 0
+    raised: list[Hung] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal strikes
@@ -69,21 +72,67 @@ def _struck(seconds: float, again: float, who: str) -> Iterator[None]:
         where, theirs = waits_in(frame)
         if strikes >= STRIKES:
             _end(f"{who} does not come back and catches what interrupts it: {where}")
-        raise Hung(seconds, where, theirs)
+        raised[:] = [Hung(seconds, where, theirs)]
+        raise raised[0]
+
+    def lost() -> None:
+        """Nobody was told: that was no strike, and the next one comes at once."""
+        nonlocal strikes
+        strikes -= 1
+        signal.setitimer(signal.ITIMER_REAL, SOON_S, again)
 
     begun = time.monotonic()
     handler = signal.signal(signal.SIGALRM, hear)
     _watches.append(handler)
     left, interval = signal.getitimer(signal.ITIMER_REAL)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, again)
-        yield
+        with _unless_swallowed(raised, lost):
+            signal.setitimer(signal.ITIMER_REAL, seconds, again)
+            yield
     finally:
         _watches.pop()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begun)), interval)
+
+
+@contextmanager
+def _unless_swallowed(raised: list[Hung], lost: Callable[[], None]) -> Iterator[None]:
+    """Call `lost` where the interpreter swallows what was raised: it does so in whatever it calls by itself, as
+    `__del__` and the callbacks of weak references and of the garbage collector, and would show a traceback of ours.
+
+    What hangs right there has `MOST_LOST` times, then it is a client that catches what interrupts it.
+    """
+    before, times = sys.unraisablehook, 0
+
+    def hear(told: sys.UnraisableHookArgs) -> None:
+        nonlocal times
+        ours = bool(raised) and told.exc_value is raised[0]
+        if bool(raised) and raised[0] in _contexts(told.exc_value) and times < MOST_LOST:
+            times += 1
+            lost()
+        if ours:
+            raised.clear()
+        else:
+            before(told)
+
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        raised.clear()
+        if sys.unraisablehook is hear:  # else who came after us calls us, and we call who was before
+            sys.unraisablehook = before
+
+
+def _contexts(error: BaseException | None) -> list[BaseException]:
+    """An exception and what it was raised in the place of."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__context__
+    return found
 
 
 def strike() -> None:

@@ -75,12 +75,17 @@ def test_a_client_that_meddles_with_the_end_is_violated_all_the_same(name):
     assert "✗ SESS-1 MUST" in out
 
 
+def where(name):
+    return f"system under test '{name}': refit 1"
+
+
 def test_a_client_that_ends_its_process_unseen_is_named_with_its_scenario():
     name = "tests.harness.unpleasant:ExitsBehindOurBack"
     code, out, err = run(name)
-    where = f"scenario refit/envelope/two-refits: system under test '{name}': refit 1"
-    assert (code, out) == (HARNESS_ERROR, "")
-    assert err == f"refitcheck: a worker process ended with exit code 0 in {where}\n"
+    ended = f"scenario refit/envelope/two-refits: a worker process ended with exit code 0 in {where(name)}"
+    assert code == HARNESS_ERROR
+    assert err == f"refitcheck: {ended}; it runs again in another one\n"
+    assert f"  error    {ended}, and so did the next one\n" in out
 
 
 def test_a_client_that_closes_the_streams_is_held():
@@ -109,22 +114,22 @@ def test_a_worker_that_ends_is_seen_though_a_process_that_the_client_forked_live
         if child.exists() and child.read_text():
             os.kill(int(child.read_text()), signal.SIGKILL)
     assert done.returncode == HARNESS_ERROR
-    assert "a worker process ended with exit code -9 in scenario refit/envelope/two-refits: system" in said.read_text()
+    assert "scenario refit/envelope/two-refits: a worker process ended with exit code -9 in system" in said.read_text()
 
 
 def test_what_a_client_writes_into_the_pipe_is_one_line_that_names_it():
     name = "tests.harness.unpleasant:WritesIntoThePipe"
     code, out, err = run(name)
-    where = f"scenario refit/envelope/two-refits: system under test '{name}': refit 1"
     said = r"Garbled: b'\x00\x00\x00\x04oops'"
-    assert (code, out) == (HARNESS_ERROR, "")
-    assert err == f"refitcheck: a worker process said what is no answer, in {where}: {said}\n"
+    assert (code, err) == (HARNESS_ERROR, "")
+    told = f"scenario refit/envelope/two-refits: a worker process said what is no answer, in {where(name)}: {said}"
+    assert f"  error    {told}\n" in out
 
 
 def test_half_a_word_of_a_client_holds_nobody_up():
     code, out, err = run("tests.harness.unpleasant:SaysHalfAWord")
-    assert (code, out, err.count("\n")) == (HARNESS_ERROR, "", 1)
-    assert "refit 1 does not come back, and nothing interrupts it" in err
+    assert (code, err) == (HARNESS_ERROR, "")
+    assert "refit 1 does not come back, and nothing interrupts it\n" in out
 
 
 def test_a_fork_that_comes_back_from_a_refit_answers_nothing():
