@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.faults import parse_faults
+from harness.places import Place
 from harness.report.leads import echo_of, in_order
 from harness.report.text import failure
 from harness.results import results_of
@@ -93,6 +95,15 @@ def test_the_worse_of_two_findings_keeps_its_own_causes():
     assert (both.causes, both.verdict.exercised, both.histories) == (with_cause.causes, 3, 2)
     alone = worse(with_cause, Finding(Verdict("violated", 1, actual="b")))
     assert (alone.causes, alone.verdict.actual) == ((), "b")
+
+
+def test_of_two_violations_one_without_a_fault_says_more():
+    hurt = Finding(Verdict("violated", 1, actual="a"), place=Place(3, after_fault=True))
+    given = Finding(Verdict("violated", 1, actual="b"), parse_faults("e0:flush_cache#1:before:drop"), place=Place(3))
+    plain = Finding(Verdict("violated", 1, actual="c"), place=Place(9))
+    assert [worse(hurt, given).verdict.actual, worse(given, plain).verdict.actual] == ["b", "c"]
+    assert (worse(hurt, plain).place, worse(plain, hurt).place) == (Place(9), Place(9))
+    assert worse(Finding(held(1), given.faults), Finding(held(1))).faults == given.faults  # of what holds the first
 
 
 def test_what_is_broken_in_a_plainer_scenario_too_is_an_echo_and_comes_last():

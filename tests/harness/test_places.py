@@ -19,6 +19,7 @@ def history():
         tape.trainer("export")
         tape.bucket(request={"weight_version": "v1", "load_format": None})
     tape.gen([1, 2])
+    tape.sut("release_memory_occupation")
     with tape.refit(1, "v2", error="no"):
         tape.bucket(fault="e0:update_weights_from_tensor#2:before:delay=1")
         tape.bucket(status=400, fault="e0:update_weights_from_tensor#3:before:400")
@@ -77,4 +78,4 @@ def test_a_history_that_breaks_nothing_has_no_breaches():
 def test_what_a_client_did_in_its_refits_are_operations_and_fields_with_a_value(history):
     done = done_in(history)
     assert {"pause_generation", BUCKET, ":weight_version", ":mode"} <= done
-    assert done.isdisjoint({"generate", "model_info", ":input_ids", ":load_format"})
+    assert done.isdisjoint({"generate", "release_memory_occupation", ":input_ids", ":load_format"})
