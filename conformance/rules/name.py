@@ -9,7 +9,7 @@ from conformance.receiving import must_fail, one_walk
 from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
 from conformance.sent import NEVER_SENT, listed, never_sent
-from conformance.view import BUCKETS
+from conformance.view import UPDATE_OPS, BUCKETS
 from harness.history import History
 from harness.rules import Verdict, held, violated
 
@@ -38,7 +38,7 @@ def _of_state(kind: str) -> Judge:
 def _complete(part: Part, history: History) -> Finding | bool:
     if not part.refit.ok:
         return False
-    if not part.buckets:
+    if not part.op(*UPDATE_OPS):
         told = f"{reported(part.refit)}, and no update call went to {part.engine}"
         return "a refit that sent something", told, part.where
     return content(part, history)
@@ -146,6 +146,7 @@ RULES = (
         "A refit that reports success left out no tensor of the policy's state.",
         each_part(_nothing_left_out),
         [f"{LLAMA}:701@0.5.23", "NovaSky-AI/SkyRL#1471"],
+        follows=["ERR-1"],
         mend=(
             "iterate the whole state_dict (all dtypes, replicated and last tensors), flush the last bucket, and count "
             "names before success"

@@ -114,6 +114,7 @@ RULES = (
         each_part(_once_per_refit),
         [f"{WU}:323@0.5.23", "sgl-project/sglang#40587"],
         versions=SESSIONS,
+        follows=["ERR-1", "SESS-1"],
         mend=(
             "begin and end once per refit and engine, outside the loop over buckets; no begin or end per bucket, per "
             "dtype or per rank"

@@ -76,7 +76,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "resumed": ("PAUSE-1", "PAUSE-2"),
     "memory_back": ("PAUSE-6", "MEM-1", "MEM-71"),
     "tokens_are_honest": ("NAME-71", "VERIF-1", "CACHE-4", "VER-4", "PART-1"),
-    "failure_is_told": ("LIVE-2", "ERR-1"),
+    "failure_is_told": ("LIVE-2", "ERR-1", "PAUSE-2"),
     "next_refit_succeeds": ("SESS-1", "SESS-3", "SESS-71"),
     "in_time": ("LOCK-2", "LIVE-1"),
 }
