@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.mutate.edits import Patch
-from harness.mutate.files import first_line, load_object
+from harness.mutate.files import load_object, users_code
 from harness.mutate.mutant import Mutant
 from harness.suites import Plant, load_point
 
@@ -49,12 +49,8 @@ def _take(out: dict[str, Mutant], found: Any, where: str) -> None:
 
 def _all(found: Any, where: str) -> Iterable[Any]:
     """What was found, or what it gives when it is called; UsageError for what is no collection."""
-    try:
+    with users_code(where, f"{where}: gives no mutants"):
         return list(found() if callable(found) else found)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{where}: gives no mutants: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _wrong(mutant: Mutant) -> str:

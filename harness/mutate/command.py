@@ -19,7 +19,9 @@ from harness.mutate.program import Program
 from harness.mutate.screen import Bar, Log
 from harness.mutate.session import Session
 from harness.mutate.source import submodules
+from harness.rules import Rule
 from harness.settings import named
+from harness.suites import load_book
 from harness.sut.protocol import Policy
 
 
@@ -94,7 +96,7 @@ def run(request: Request) -> int:
             edited += [place for found in places.values() for place in found]
         modules = sorted({*(place.partition(":")[0] for place in edited), *([] if request.replay else [CONTROLLED])})
         if request.only_list:
-            return _list(mutants)
+            return _list(mutants, request.rule_files)
     program = Program(modules, request.caches, remember=not request.of_catalogue)
     if not request.of_catalogue:
         mutants = _generic(request, program)
@@ -192,11 +194,23 @@ def _generic(request: Request, program: Program) -> list[Mutant]:
     return found
 
 
-def _list(mutants: Sequence[Mutant]) -> int:
+def _list(mutants: Sequence[Mutant], rule_files: Sequence[str] = ()) -> int:
+    for rule in _brought(rule_files):
+        _say(f"{rule.id}  {rule.level}  {' '.join(rule.text.split())[:140]}")
     for mutant in mutants:
         breaks = f"  {','.join(sorted(mutant.breaks))}" if mutant.breaks else ""
         _say(f"{mutant.id}{breaks}  {' '.join(mutant.op.describe().split())[:140]}")
     return 0
+
+
+def _brought(rule_files: Sequence[str]) -> list[Rule]:
+    """The rules of these files."""
+    if not rule_files:
+        return []
+    from harness.mutate.rule_checks import book_with
+
+    known = set(load_book().rules)
+    return [rule for rule in book_with(rule_files).rules.values() if rule.id not in known]
 
 
 def _session(

@@ -34,12 +34,31 @@ _DEATH_SIGNAL, _SUBREAPER = 1, 36
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 _inside: tuple[int, int] | None = None  # the process that is guarded, and where it speaks
+_now = ("", 0.0)
+_struck = ""  # the stage that a KeyboardInterrupt ended
 
 
 def stage(name: str, limit_s: float = 0.0) -> None:
     """From the child: what it does now, in words that go before "ended" or "hangs". 0 s: for as long as it takes."""
+    global _now
+    _now = (name, limit_s)
     if _inside is not None and _inside[0] == os.getpid():
         _say(_inside[1], ["stage", name, limit_s])
+
+
+@contextlib.contextmanager
+def staged(name: str, limit_s: float) -> Iterator[None]:
+    """A stage within another, whose time begins anew afterwards."""
+    global _struck
+    before = _now
+    stage(name, limit_s)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _struck = _struck or name
+        raise
+    finally:
+        stage(*before)
 
 
 def guarded(work: Callable[[], int]) -> int:
@@ -70,7 +89,10 @@ def guarded(work: Callable[[], int]) -> int:
                 _end(pid)
             os.close(read)
     if said[0] == "interrupted":
-        raise KeyboardInterrupt
+        if passing.came:
+            raise KeyboardInterrupt
+        kind = UsageError if said[2] else HarnessError
+        raise kind(f"{said[2] or 'the code under test'} raised KeyboardInterrupt, and nobody interrupted it")
     if said[0] == "error":
         error = RefitcheckError(said[2])
         error.exit_code = said[1]
@@ -106,7 +128,7 @@ def _outcome(work: Callable[[], int]) -> list[Any]:
     try:
         return ["code", work()]
     except KeyboardInterrupt:
-        return ["interrupted", 130]
+        return ["interrupted", 130, _struck]
     except RefitcheckError as error:
         return ["error", error.exit_code, str(error)]
     except SystemExit as error:

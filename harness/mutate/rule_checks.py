@@ -21,7 +21,7 @@ from harness.faults import Fault, faults_text
 from harness.history import History
 from harness.lanes.loader import load_lane
 from harness.mutate.checks import Check, Finding
-from harness.mutate.files import first_line, load_object
+from harness.mutate.files import load_object, users_code
 from harness.runner import Runner
 from harness.scenario import Scenario
 from harness.settings import Settings, exploration_of, named, policy_of, split_engines
@@ -163,17 +163,13 @@ def book_with(files: Sequence[str]) -> Book:
     """The installed rules and scenarios, and those of a user's files: each holds a `suite`, or a function for it."""
     book = load_book()
     for text in files:
-        try:
-            found = load_object(text, "suite")
+        found = load_object(text, "suite")
+        with users_code(text, text):
             made = found() if callable(found) else found
             if not isinstance(made, Suite):
                 raise UsageError(f"{text}: its suite is no harness.suites.Suite")
             book.add_suite(made)
             defects = replace(book, proved=False).defects()
-        except UsageError:
-            raise
-        except Exception as error:
-            raise UsageError(f"{text}: {type(error).__name__}: {first_line(error)}") from error
         if defects:
             raise UsageError(f"{text}: {defects[0]}")
     return book

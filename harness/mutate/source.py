@@ -85,15 +85,13 @@ def read(name: str) -> Source:
 
 
 def _imported(name: str) -> ModuleType:
-    guard.stage(f"target {name}: its import", guard.IMPORT_S)
     try:
-        return importlib.import_module(name)
+        with guard.staged(f"target {name}: its import", guard.IMPORT_S):
+            return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit, too
         raise TargetError(f"target {name} does not import: {type(error).__name__}: {_first_line(error)}") from error
-    finally:
-        guard.stage("")  # modules are read in mid-session, too: the limit is that of the import alone
 
 
 def parse(name: str, path: Path) -> Source:
