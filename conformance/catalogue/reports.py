@@ -70,7 +70,7 @@ REPORTS = (
     _seen("THUDM/slime#1673", "NAME-4"),
     _later("radixark/miles#1730", "NAME-4", "issue 4: experts, whose names decide what is sharded"),
     _seen("radixark/miles#1730", "COLL-5"),
-    _later("sgl-project/sglang#27718", "DRAFT-1", "issue 4: draft models"),
+    _seen("sgl-project/sglang#27718", "DRAFT-1", "DRAFT-1", "DRAFT-53", "DRAFT-54"),
     _seen("verl-project/verl#7519", "DERIV-1"),
     _seen("sgl-project/sglang#28963", "DERIV-3"),
     _seen("NVIDIA-NeMo/RL#3226", "NAME-4"),

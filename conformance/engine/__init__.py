@@ -25,6 +25,7 @@ MODULES = (
     "coll",
     "disk",
     "deriv",
+    "draft",
     "lora",
 )
 

@@ -17,6 +17,7 @@ def catalogue() -> tuple[Plant, ...]:
         client_nixl,
         client_quantised,
         disk,
+        draft,
         engine_answers,
         engine_control,
         engine_data,
@@ -45,4 +46,5 @@ def catalogue() -> tuple[Plant, ...]:
         *client_nixl.PLANTS,
         *disk.PLANTS,
         *lora.PLANTS,
+        *draft.PLANTS,
     )

@@ -18,6 +18,7 @@ MODULES = (
     "guard",
     "disk",
     "deriv",
+    "draft",
     "lora",
     "gate",
 )

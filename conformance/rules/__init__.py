@@ -24,6 +24,7 @@ FAMILIES = (
     "guard",
     "disk",
     "deriv",
+    "draft",
     "lora",
 )
 

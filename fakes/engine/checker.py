@@ -51,8 +51,9 @@ class CheckerRules:
 class WeightChecker:
     """One rank's checker; it outlives updates and keeps one snapshot."""
 
-    def __init__(self, weights: RankWeights, rules: CheckerRules, *, seed: int = 0) -> None:
+    def __init__(self, weights: RankWeights, rules: CheckerRules, *, seed: int = 0, role: str = "target") -> None:
         self.weights = weights
+        self._role = role
         self.rules = rules
         self._snapshot: dict[str, np.ndarray] | None = None
         self._rng = np.random.default_rng([seed, weights.tp_rank, 0xC4EC])
@@ -126,7 +127,19 @@ class WeightChecker:
             "rank": rank,
             "size": size,
         }
-        return [{"role": "target", **placement}] if self.rules.role else placement
+        return [{"role": self._role, **placement}] if self.rules.role else placement
+
+
+def merged(target: dict[str, Any], draft: dict[str, Any], *, roles: bool) -> dict[str, Any]:
+    """A rank's answer for target and draft together; from 0.5.21 the placement of both, before that of the target
+    (scheduler_components/weight_updater.py:63@0.5.20, 49@0.5.23)."""
+    sums = {**target["checksums"], **{f"draft.{name}": found for name, found in draft["checksums"].items()}}
+    where = target["parallelism_info"]
+    return {
+        "checksums": sums,
+        "per_gpu_checksum": overall_checksum(sums),
+        "parallelism_info": [*where, *draft["parallelism_info"]] if roles else where,
+    }
 
 
 def overall_checksum(checksums: Mapping[str, str]) -> str:

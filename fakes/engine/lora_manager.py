@@ -4,8 +4,8 @@ A load from tensors opens the own payload of every rank; each rank then keeps a 
 answers (managers/scheduler.py:6052, lora/lora_manager.py:213@0.5.23). Adapters do not change when base weights do, and
 the pool that batches read them from is not of the memory that release_memory_occupation gives back.
 
-No server starts with LoRA on a CPU, since its buffers need pinned memory. What a load refuses was compared with SGLang's
-LoRAManager run by itself, of 0.5.12.post1 and 0.5.23; the rest is read.
+No server starts with LoRA on a CPU, since its buffers need pinned memory. What a load refuses was compared with that of
+SGLang's LoRAManager, run by itself (0.5.12.post1, 0.5.23); the rest is read.
 """
 
 from __future__ import annotations

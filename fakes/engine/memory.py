@@ -95,6 +95,9 @@ class Memory:
         self._unmapped.add(tag)
         if tag == "weights" and self._config.enable_weights_cpu_backup:
             self._backup = [rank.snapshot() for rank in self._scheduler.ranks]
+        draft = self._scheduler.updater.draft
+        if tag == "weights" and draft is not None and self._config.enable_draft_weights_cpu_backup:
+            draft.keep()
 
     def _resume(self, obj: dict[str, Any]) -> dict[str, Any]:
         """scheduler_components/weight_updater.py:383@0.5.23."""
@@ -113,12 +116,14 @@ class Memory:
         if "weights" not in self._unmapped:
             return
         scheduler = self._scheduler
+        self._poison += 1
+        if scheduler.updater.draft is not None:
+            scheduler.updater.draft.resumed(self._poison if self._config.strict_memory else 0)
         if self._backup is not None:
             for rank, kept in zip(scheduler.ranks, self._backup, strict=True):
                 rank.restore(kept)
             self._backup = None
             return
-        self._poison += 1
         for rank in scheduler.ranks:
             if self._config.strict_memory:
                 rank.poison(self._poison)

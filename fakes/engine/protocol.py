@@ -280,6 +280,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_engine: Literal["", "0.1.2", "0.4.2"] = ""
     """The checkpoint-engine package beside SGLang: none, the one that it pins (0.1.2 in every release), or a later
     one."""
+    eagle_draft: bool = False
+    """Whether an EAGLE draft lies beside the target: `fakes.engine.draft`."""
+    enable_draft_weights_cpu_backup: bool = False
     enable_lora: bool = False
     max_lora_rank: int | None = None
     lora_target_modules: list[str] = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fakes.engine import messages as m
 from fakes.engine.checker import CheckError, CheckerRules, WeightChecker
 from fakes.engine.crash import Crash, crash
+from fakes.engine.draft import Draft, checked, roles
 from fakes.engine.groups import Groups, receive_error
 from fakes.engine.ipc_update import IpcUpdate
 from fakes.engine.loading import LoadError
@@ -59,6 +60,7 @@ class WeightUpdater:
             role=profile.parallelism_info == "list",
             per_gpu_checksum=profile.parallelism_info != "raw",
         )
+        self.draft = Draft(scheduler, rules) if config.eagle_draft else None
         self._checkers = [WeightChecker(rank, rules, seed=config.random_seed) for rank in scheduler.ranks]
 
     @property
@@ -99,6 +101,8 @@ class WeightUpdater:
         selector, self.session = self.session.selector, None
         if selector != "draft":
             self._finalise()
+        if selector != "target" and self.draft is not None:  # also one that nothing was sent for (radixark/miles#1926)
+            self.draft.finalise()
         self._s.observe("session", state="closed", selector=selector, op="end_weight_update")
         self._s.emit(Barrier("end_weight_update"))
         return ok(m.SUCCESS.text)
@@ -129,7 +133,8 @@ class WeightUpdater:
     def _tensor_io(self, obj: dict[str, Any]) -> IO:
         scheduler, payloads, load_format = self._s, obj["serialized_named_tensors"], obj.get("load_format")
         self._updates += 1
-        has_runner = obj.get("selector", "all") in ("all", "target")  # what a payload holds is the runner's business
+        runners = roles(self._p, "update_weights_from_tensor", obj, draft=self.draft is not None)
+        has_runner = bool(runners)  # what a payload holds is the runner's business
         effects = []
         for rank in range(len(scheduler.ranks)):
             if rank >= len(payloads):
@@ -148,11 +153,15 @@ class WeightUpdater:
                 raise Crash(end.error.type, end.error.message, effect.rank)
             opened.append((effect, end.value))
         self._check_selector(obj)
-        if obj.get("selector", "all") == "draft":
+        if not runners:
             return self._after_load(obj, "update_weights_from_tensor", m.SUCCESS.text, barrier=True)
         scheduler.memory.check_writable()
         for effect, named in opened:
-            self._load(effect.rank, named, load_format, payload_index=effect.rank, data=effect.data)
+            for role in runners:
+                if role == "draft" and self.draft is not None:
+                    self.draft.load(effect.rank, named, load_format)
+                else:
+                    self._load(effect.rank, named, load_format, payload_index=effect.rank, data=effect.data)
         return self._after_load(obj, "update_weights_from_tensor", m.SUCCESS.text, barrier=True)
 
     def _load(
@@ -246,7 +255,8 @@ class WeightUpdater:
         if self._p.session == "assert" and (wrong := _wrong_selector(obj)):
             return failed(m.PARTIAL(error=wrong))  # looked at inside the try (weight_updater.py:236@miles-00a2ca2e)
         self._check_selector(obj)
-        if obj.get("selector", "all") == "draft":
+        runners = roles(self._p, "update_weights_from_distributed", obj, draft=self.draft is not None)
+        if not runners:
             return self._after_load(obj, "update_weights_from_distributed", m.DISTRIBUTED_OK.text, barrier=False)
         scheduler.memory.check_writable()
         reply = None
@@ -254,7 +264,12 @@ class WeightUpdater:
             if results[effect.id].error is not None:
                 continue  # a rank other than 0 failed: its reply is never sent, and nobody learns of it
             try:
-                applied = scheduler.ranks[effect.rank].load(results[effect.id].value)
+                applied = []
+                for role in runners:
+                    if role == "draft" and self.draft is not None:
+                        self.draft.ranks[effect.rank].load(results[effect.id].value)
+                    else:
+                        applied = scheduler.ranks[effect.rank].load(results[effect.id].value)
             except LoadError as error:
                 self.wholeness.break_()
                 if effect.rank == 0:
@@ -312,6 +327,8 @@ class WeightUpdater:
             raise Crash(error.type, error.message) from None
         self._fact(0, names, 0, "disk", "")
         scheduler.ranks[0].finalise()
+        if self.draft is not None:  # of a folder of target tensors it takes none
+            self.draft.read(end.value)
         return {**self._after_load(obj, "update_weights_from_disk", m.DISK_OK.text, barrier=False), **_PAUSED}
 
     def _by_name(self, obj: dict[str, Any]) -> dict[str, Any]:
@@ -325,14 +342,18 @@ class WeightUpdater:
             return {**failed(wrong), "payload": None}
         if self._s.memory.unmapped("weights"):
             return {**failed(m.RELEASED_UPDATE.text), "payload": None}
-        if obj.get("selector", "all") == "draft":
+        asked = checked(self._p, obj, draft=self.draft is not None)
+        if not asked:
             return {**ok(m.CHECK_OK.text), "payload": None}
         action, skip = obj["action"], obj.get("skip_tensor_list")
         answers: list[dict[str, Any] | None] = []
         error: CheckError | None = None
         for rank, checker in enumerate(self._checkers):
             try:
-                answers.append(checker.handle(action, skip))
+                answer = checker.handle(action, skip) if "target" in asked else None
+                if "draft" in asked and self.draft is not None:
+                    answer = self.draft.check(rank, action, skip, answer, roles=self._p.selector)
+                answers.append(answer)
             except CheckError as raised:
                 if rank == 0:
                     error = raised
