@@ -1,8 +1,9 @@
 """The process that has imported megatron-bridge, and the trainer ranks that are forked from it.
 
-Runs in the environment of megatron-bridge: `python bridge_host.py FD FOLDER`, FD a socket to the harness and FOLDER what
-goes with it. For every rank that is wanted the socket of its orders comes over it; a rank that is forked takes orders
-until the harness lets go.
+Runs in the environment of megatron-bridge: `python bridge_host.py FD FOLDER`, FD a socket to the harness and FOLDER
+what goes with it. For every rank that is wanted the socket of its orders comes over it; a rank that is forked takes
+orders until the harness lets go.
+
 Orders and answers are lines of JSON; an answer may announce bytes that follow.
 """
 

@@ -1,7 +1,6 @@
 """The real megatron-bridge: what it exports, and what of it reaches an engine. CI makes its environment."""
 
 import numpy as np
-import psutil
 import pytest
 
 from fakes.tiny import tiny_config, tiny_weights
@@ -17,20 +16,9 @@ from real_runs.megatron_bridge.sut import MegatronBridgeSut
 pytestmark = [
     pytest.mark.skipif(environment.find() is None, reason=f"needs {environment.COMMAND}"),
     pytest.mark.timeout(600),
+    pytest.mark.usefixtures("nothing_stays"),
 ]
 LAYOUTS = {"tp1": (1, 1), "tp2": (2, 1), "pp2": (1, 2)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_stays():
-    yield
-    host = next((host for host in jobs._hosts.values() if host.alive), None)
-    assert host is not None
-    process = psutil.Process(host._process.pid)
-    family = [process, *process.children(recursive=True)]
-    jobs.end_all()
-    assert psutil.wait_procs(family, timeout=30)[1] == []
-    assert not host.folder.exists()
 
 
 def job(world, layout):
