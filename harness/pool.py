@@ -19,7 +19,7 @@ from multiprocessing import connection
 from typing import Any
 
 from harness import watchdog
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.frames import Answers, send_answer
 from harness.interrupts import SIGNALS, came, children_undisturbed, interrupts_noted
 from harness.lanes.loader import load_lane
@@ -221,12 +221,13 @@ class Crew:
         return self._lost(worker, why, fell=bool(fell), hung=bool(last_words))
 
     def _lost(self, worker: _Worker, why: str, *, fell: bool = False, hung: bool = False) -> Any:
-        """The result of a unit that its worker took with it; HarnessError for any other call."""
+        """The result of a unit that its worker took with it; UsageError where the client was imported only."""
         assert worker.call is not None
-        unit, worker.call = worker.call[1], None
+        call, worker.call = worker.call, None
+        unit = call[1]
         self._drop(worker)
         if not isinstance(unit, Unit):
-            raise HarnessError(why)
+            raise UsageError(why) if call[0] is _check else HarnessError(why)
         report = self._losses.fell(unit, why) if fell else self._losses.report(unit, why, hung=hung)
         return report, None
 
@@ -360,7 +361,7 @@ def _check(names: tuple[str, ...]) -> None:
             with outlived():
                 imported(name, limit)
         except HarnessError as error:
-            raise HarnessError(f"importing {name!r}: {error}") from error
+            raise UsageError(f"importing {name!r}: {error}") from error
     with outlived():
         check_options(dict.fromkeys(names, options), limit)
 

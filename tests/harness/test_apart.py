@@ -43,9 +43,10 @@ def module(tmp_path):
 
 
 ENDS = [
-    ("os._exit(0)", HARNESS_ERROR, "importing 'ending:A': the system under test called os._exit(0)"),
+    ("os._exit(0)", USAGE, "importing 'ending:A': the system under test called os._exit(0)"),
     ("sys.exit(0)", USAGE, "system under test 'ending:A': importing ending raised SystemExit: 0"),
-    ("posix._exit(0)", HARNESS_ERROR, "a worker process ended with exit code 0 in system under test 'ending:A'"),
+    ("posix._exit(0)", USAGE, "a worker process ended with exit code 0 in system under test 'ending:A'"),
+    ("raise KeyboardInterrupt", USAGE, "importing 'ending:A': the system under test raised KeyboardInterrupt"),
     ("raise BaseException('x')", USAGE, "importing ending raised BaseException: x"),
 ]
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from harness import pool
-from harness.errors import HarnessError
+from harness.errors import UsageError
 from harness.frames import Answers, send_answer
 from harness.losses import Losses
 from harness.outputs import HistoryFolder
@@ -130,7 +130,7 @@ def test_workers_that_cannot_even_begin_end_the_run(crew, monkeypatch):
     (report,) = made.reports([unit("fine")])
     assert report.error.endswith("a worker process ended with exit code -9 before it began, and so did the next one")
     made._unchecked = ("fine",)
-    with pytest.raises(HarnessError, match="a worker process ended with exit code -9"):
+    with pytest.raises(UsageError, match="a worker process ended with exit code -9"):
         made.check()
 
 
