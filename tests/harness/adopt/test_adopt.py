@@ -2,13 +2,16 @@
 
 import errno
 import importlib.util
+import json
+import re
 import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from harness import cli
-from harness.adopt import FILES, write_template
+from harness.adopt import FILES, PLACEHOLDER, installed_from, write_template
 from harness.errors import UsageError
 from harness.runner import Runner
 from harness.settings import Settings
@@ -120,3 +123,70 @@ def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(tmp_path, mon
     assert [path.name for path in tmp_path.rglob("*.*")] == (["mine.py"] if there else [])
     assert folder.exists() == there
     assert len(write_template(folder)) == 3
+
+
+def one_scenario(settings, units, *, workers, folder):
+    """The units of one scenario without exploration, here: enough to see that a command is one."""
+    runner = Runner(settings)
+    try:
+        yield from [runner.execute(u) for u in units if u.scenario == SCENARIO and u.shard == (0, 0)]
+    finally:
+        runner.close()
+
+
+def commands(folder):
+    told = "\n".join((folder / name).read_text() for name in ("README.md", "refitcheck.yml"))
+    whole = re.findall(r"^(?:    |      - run: )(refitcheck .*)$", told, re.MULTILINE)
+    inline = [" ".join(found.split()) for found in re.findall(r"`(refitcheck [^`]* [^`]*)`", told)]
+    return whole + inline
+
+
+def test_every_command_of_the_guide_and_of_the_workflow_runs(template, monkeypatch, capsys):
+    monkeypatch.chdir(template)
+    monkeypatch.syspath_prepend(str(template))
+    monkeypatch.delitem(sys.modules, "my_trainer", raising=False)
+    monkeypatch.setattr("harness.run.execute", one_scenario)
+    codes = []
+    for command in commands(template):
+        words = shlex.split(command)[1:]
+        quick = ("--lane", "fake") if words[0] == "upgrade" else ()  # its own starts servers
+        codes.append((" ".join(words[:3]), cli.invoke((*words, *quick))))
+    monkeypatch.delitem(sys.modules, "my_trainer")
+    said = capsys.readouterr()
+    assert codes == [
+        ("run --side refit", 2),  # what only other scenarios exercise is inconclusive
+        ("run --rule SESS-1", 1),
+        ("run --side refit", 1),  # the workflow's: 0.5.20 has no sessions
+        ("upgrade --sut my_trainer:Adapter", 0),
+    ], said.err
+    shown = (template / "README.md").read_text().split("ForgetsBegin\n\n")[1].split("\n\nThen")[0]
+    for line in shown.splitlines():
+        assert line.strip() in said.out
+    assert (template / "results.json").stat().st_size > 0
+
+
+def written_down(monkeypatch, direct_url):
+    told = SimpleNamespace(read_text=lambda name: direct_url)
+    monkeypatch.setattr("harness.adopt.distribution", lambda name: told)
+    return installed_from()
+
+
+def test_the_workflow_gets_this_tool_where_this_installation_came_from(monkeypatch, tmp_path):
+    vcs = {"url": "https://host.example/me/refitcheck", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}
+    assert written_down(monkeypatch, json.dumps(vcs)) == "git+https://host.example/me/refitcheck@c0ffee"
+    (workflow,) = (path for path in write_template(tmp_path / "a") if path.suffix == ".yml")
+    told = workflow.read_text()
+    assert "REFITCHECK: git+https://host.example/me/refitcheck@c0ffee\n" in told
+    assert 'pip install "$REFITCHECK"\n' in told
+    assert "Yours came from there." in told
+    assert "pip install refitcheck" not in told
+
+
+@pytest.mark.parametrize("direct_url", ['{"url": "file:///a/b", "dir_info": {"editable": true}}', None, "", "[]", "{"])
+def test_a_folder_of_this_machine_is_a_place_to_fill_in(monkeypatch, tmp_path, direct_url):
+    assert written_down(monkeypatch, direct_url) == ""
+    (workflow,) = (path for path in write_template(tmp_path / "a") if path.suffix == ".yml")
+    told = workflow.read_text()
+    assert f"REFITCHECK: {PLACEHOLDER}\n" in told
+    assert "Put yours in place of the capitals." in told
+    assert "__" not in told
