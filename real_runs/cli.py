@@ -110,6 +110,7 @@ def record(
     """Record what a real server answers to the catalogue: about 25 s a start, and a start per fatal sequence.
 
     The environment of the version must be there (refitcheck env make). A file that exists gets what is recorded now.
+    Interrupted, it keeps the sequences that were whole; --missing goes on from there.
     """
     from real_runs.recorder import record_file
 
