@@ -11,7 +11,7 @@ from typing import Any
 from harness.errors import HarnessError, Unsupported
 from harness.reference.adapter import ReferenceSut
 from harness.sut.adapters.start import uncounted
-from harness.sut.protocol import Fleet
+from harness.sut.protocol import Caps, Fleet
 from real_runs.env import EnvError
 from real_runs.megatron_bridge import environment
 from real_runs.megatron_bridge.jobs import Job, JobFailed, job_of
@@ -19,6 +19,8 @@ from real_runs.megatron_bridge.trainer import BridgeTrainer
 
 MOST_RANKS = 8
 OPTIONS = ("megatron_tp", "megatron_pp")
+NOT_EXPORTED = frozenset({"lora"})
+"""What the reference client sends without a walk of the export."""
 
 
 class MegatronBridgeSut(ReferenceSut):
@@ -33,6 +35,11 @@ class MegatronBridgeSut(ReferenceSut):
     def __init__(self, **about: Any) -> None:
         super().__init__(**about)
         self._bridge: BridgeTrainer | None = None
+
+    def capabilities(self) -> Caps:
+        """The reference client's, in so far as weights come out of the export."""
+        caps = super().capabilities()
+        return dataclasses.replace(caps, transports=caps.transports - NOT_EXPORTED)
 
     @staticmethod
     def check_options(options: Mapping[str, str]) -> None:

@@ -30,6 +30,7 @@ class BridgeTrainer:
         self._make = job
         self._job: Job = job()
         self._policy: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
+        self._cannot: Unsupported | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kit, name)
@@ -40,16 +41,28 @@ class BridgeTrainer:
         return int(self._kit.ranks)
 
     def hold(self, state: Mapping[str, np.ndarray]) -> None:
-        """The policy's weights from now on, in the job's parameters. Unsupported for a model that is not a tiny one."""
-        config = config_of(state)
-        self._policy = (config, dict(state))
+        """The policy's weights from now on, in the job's parameters.
+
+        A state that no tiny model has is Unsupported once its export is asked for: a client may refuse it before.
+        """
+        self._policy = self._cannot = None
+        try:
+            self._policy = (config_of(state), dict(state))
+        except Unsupported as cannot:
+            self._cannot = cannot
+            return
         self._fit()
         self._job.load(*self._policy)
 
     def run(
         self, fn: Callable[[int], T], timeout_s: float, beside: Sequence[Callable[[], T]] = ()
     ) -> list[T | BaseException]:
-        """As the kit's; where a rank fell out of step since the last one, the job is started again first."""
+        """As the kit's; where a rank fell out of step since the last one, the job is started again first.
+
+        Unsupported for a policy that Megatron does not hold.
+        """
+        if self._cannot is not None:
+            raise self._cannot
         if self._fit() and self._policy is not None:
             self._job.load(*self._policy)
         results: list[T | BaseException] = self._kit.run(fn, timeout_s, beside)
@@ -98,7 +111,7 @@ def config_of(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     names = set(state)
     kinds = {TORCH_NAMES.get(array.dtype, str(array.dtype)) for array in state.values()}
     if len(kinds) != 1 or not kinds <= set(DTYPES):
-        raise Unsupported(f"megatron-bridge holds a model of one dtype, not {', '.join(sorted(kinds))}")
+        raise Unsupported(f"megatron-bridge holds a model of one dtype, not {', '.join(sorted(kinds)) or 'nothing'}")
     shape = "llama"
     if any(name.endswith("q_norm.weight") for name in names):
         shape = "qwen3"

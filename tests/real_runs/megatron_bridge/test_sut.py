@@ -43,7 +43,9 @@ def test_a_given_environment_without_python_is_one_line(monkeypatch, tmp_path):
 
 
 def test_it_declares_what_the_reference_client_does():
-    assert MegatronBridgeSut().capabilities().transports >= {"tensor", "distributed"}
+    transports = MegatronBridgeSut().capabilities().transports
+    assert transports >= {"tensor", "distributed", "checkpoint-engine", "disk"}
+    assert "lora" not in transports  # no walk of the export brings adapters
     assert distributed().capabilities().transports == {"distributed"}
 
 

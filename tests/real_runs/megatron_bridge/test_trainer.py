@@ -135,6 +135,16 @@ def test_everything_else_is_the_kits():
     rig.world.close()
 
 
+def test_what_it_cannot_hold_is_said_when_it_is_to_be_exported_and_the_next_state_is_held():
+    rig = Rig(1, 1)
+    rig.trainer.hold({})
+    with pytest.raises(Unsupported, match="one dtype, not nothing"):
+        rig.trainer.run(lambda rank: None, 1.0)
+    assert rig.jobs[0].loaded == []
+    rig.trainer.hold(tiny_weights(tiny_config(), 0))
+    assert names(rig.run()[0]) == list(NAMES)
+
+
 @pytest.mark.parametrize("shape", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
