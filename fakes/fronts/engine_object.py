@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fakes.fronts.caller import Caller, Death, FlushCacheReqOutput, flushed, pair
+from fakes.fronts.lora_object import LoraCalls
 from fakes.fronts.requests import generate_fields
 from fakes.fronts.tensors import serialise_named
 from fakes.fronts.tokenizer_object import TokenizerManager
@@ -13,7 +14,7 @@ from fakes.world.fleet import WorldEngine
 from fakes.world.world import World
 
 
-class Engine:
+class Engine(LoraCalls):
     """SGLang's Engine object over one engine of the world (entrypoints/engine.py:433-1842@0.5.23).
 
     Returns SGLang's tuples. Death raises `EngineDied`, and so does every later call; `death="process"` kills the

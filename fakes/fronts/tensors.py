@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,17 @@ def serialise_named(world: World, named: Iterable[tuple[str, Any]], tp_size: int
         world.resolver = ExportRegistry()
     arrays = [(name, as_array(tensor)) for name, tensor in named]
     return [export_list(world.resolver, rank, arrays, recorded=False).payload for rank in range(tp_size)]
+
+
+def serialise_adapter(world: World, named: Mapping[str, Any], tp_size: int) -> list[str]:
+    """One payload of an adapter's tensors per rank, a dict of them (entrypoints/engine.py:1743@0.5.23)."""
+    from fakes.trainer.registry import ExportRegistry
+    from fakes.trainer.wire import export_list
+
+    if world.resolver is None:
+        world.resolver = ExportRegistry()
+    arrays = [(name, as_array(tensor)) for name, tensor in named.items()]
+    return [export_list(world.resolver, r, arrays, recorded=False, as_dict=True).payload for r in range(tp_size)]
 
 
 def as_array(tensor: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fakes.fronts.caller import Caller, FlushCacheReqOutput, flushed, pair
+from fakes.fronts.lora_object import LoRAUpdateOutput, updated
 from fakes.fronts.requests import fields_of
 
 
@@ -53,6 +54,18 @@ class TokenizerManager:
     async def destroy_weights_update_group(self, obj: Any, request: Any = None) -> tuple[bool, str]:
         """(success, message)."""
         return pair(await self._caller.wait("destroy_weights_update_group", fields_of(obj)))
+
+    async def load_lora_adapter(self, obj: Any, request: Any = None) -> LoRAUpdateOutput:
+        """From a folder."""
+        return updated(await self._caller.wait("load_lora_adapter", fields_of(obj)))
+
+    async def load_lora_adapter_from_tensors(self, obj: Any, request: Any = None) -> LoRAUpdateOutput:
+        """`serialized_named_tensors` has one payload for each rank; 0.5.12 one `serialized_tensors` for all."""
+        return updated(await self._caller.wait("load_lora_adapter_from_tensors", fields_of(obj)))
+
+    async def unload_lora_adapter(self, obj: Any, request: Any = None) -> LoRAUpdateOutput:
+        """Waits for the requests that use it."""
+        return updated(await self._caller.wait("unload_lora_adapter", fields_of(obj)))
 
     async def release_memory_occupation(self, obj: Any, request: Any = None) -> None:
         """`tags`."""

@@ -126,16 +126,22 @@ def export_bucket(
 
 
 def export_list(
-    registry: ExportRegistry, rank: int, named: Named, consumers: Sequence[Consumer] = (), *, recorded: bool = True
+    registry: ExportRegistry,
+    rank: int,
+    named: Named,
+    consumers: Sequence[Consumer] = (),
+    *,
+    recorded: bool = True,
+    as_dict: bool = False,
 ) -> CudaExport:
-    """load_format None or "direct": a list of (name, tensor), one handle per tensor."""
+    """load_format None or "direct": a list of (name, tensor), one handle per tensor; of an adapter it is a dict."""
     blocks = []
     for name, array in named:
         parts, metadata = flatten([(name, array)])
         block = registry.allocate(rank, parts[0].size)
         block.fill(parts)
         blocks.append((block, metadata))
-    return _export(registry, rank, blocks, named, consumers, recorded, as_list=True)
+    return _export(registry, rank, blocks, named, consumers, recorded, as_list=True, as_dict=as_dict)
 
 
 def probe_payloads(
@@ -155,6 +161,7 @@ def _export(
     recorded: bool,
     *,
     as_list: bool = False,
+    as_dict: bool = False,
 ) -> CudaExport:
     """Handle ids are given by the registry when it records the export, so they are known before the pickle is
     written."""
@@ -164,7 +171,7 @@ def _export(
             (meta[0].name, _tensor(item, meta[0].dtype, meta[0].shape))
             for item, (_, meta) in zip(planned, blocks, strict=True)
         ]
-        data = dumps(named_tensors)
+        data = dumps(dict(named_tensors) if as_dict else named_tensors)
     else:
         item, (_, metadata) = planned[0], blocks[0]
         data = bucket_pickle(metadata, _tensor(item, "uint8", (item.block.size,)))
