@@ -12,7 +12,6 @@ import functools
 import hashlib
 import sys
 from collections.abc import Mapping
-from operator import is_
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -64,10 +63,9 @@ class Remembered:
 
     def _key(self, model: Any, token_ids: Any, past_kv: Any, last_only: bool) -> Any:
         """Everything that the step depends on; None where that cannot be told."""
-        for names, before in self._known:
-            if len(names) != len(before) or not all(map(is_, names.values(), before)):
-                return None  # something was patched
         try:
+            if any([*names.values()] != before for names, before in self._known):
+                return None  # something was patched
             past = getattr(past_kv, "array", past_kv)
             return (
                 _plain(model, _OF_MODEL),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from harness.mutate.budget import Budget
@@ -20,20 +21,22 @@ from harness.mutate.program import Program, Redo
 from harness.mutate.pursuit import run_step
 from harness.mutate.sites import Site
 
-ENOUGH = 10
+ENOUGH = 5
 """So many checks a mutant meets alone before it is taken for a likely survivor."""
 CROWD = 32
 """At most so many run together."""
 
 
 class Crowd:
-    """Several mutants in one program. `names` are those in it now.
+    """Several mutants in one program. `names` are those in it now, `runs` the checks that run each (of others: all).
 
     What a function becomes with some of them is compiled once, however often they come and go.
     """
 
-    def __init__(self, program: Program, sites: Mapping[str, Site]) -> None:
-        self._program, self._sites = program, sites
+    def __init__(
+        self, program: Program, sites: Mapping[str, Site], runs: Mapping[str, frozenset[int]] = MappingProxyType({})
+    ) -> None:
+        self._program, self._sites, self._runs = program, sites, runs
         self._there: dict[int, tuple[frozenset[str], Undo]] = {}
         self._known: dict[frozenset[str], Redo] = {}
         self.names: frozenset[str] = frozenset()
@@ -76,22 +79,28 @@ class Crowd:
     ) -> list[str]:
         """Which of those `left`, which are in the program, a check notices; they go out of it."""
 
-        def noticed(names: Sequence[str]) -> list[str]:
+        def fails() -> bool:
             tell(step)
-            if not run_step(step, checks, budget):
-                return []
+            return bool(run_step(step, checks, budget))
+
+        def noticed(names: Sequence[str]) -> list[str]:
+            """Those of `names`, with all of which it fails."""
             if len(names) == 1:
                 return list(names)
             half = len(names) // 2
-            seen = []
-            for part in (names[:half], names[half:]):
-                self.put(part)
-                seen += noticed(part)
+            self.put(names[:half])
+            seen = noticed(names[:half]) if fails() else []
+            if seen:
+                self.put(names[half:])
+            if not seen or fails():  # where it is none of the others it is one of these
+                seen += noticed(names[half:])
             return seen
 
-        seen = noticed(left)
-        if self.names != set(left) or seen:
-            self.put([name for name in left if name not in seen])
+        able = [name for name in left if name not in self._runs or step.check in self._runs[name]]
+        if not able or not fails():
+            return []
+        seen = noticed(able)
+        self.put([name for name in left if name not in seen])
         return seen
 
 
@@ -122,13 +131,15 @@ def run(
         if len(names) == 1:
             alone.append(rest[names[0]])
         else:
-            crowds.append(_crowd([rest[name] for name in names], Crowd(program, {n: sites[n] for n in names})))
-    for crowd, report in pool().run(crowds, tick, deadline):
+            runs = {name: frozenset(step.check for step in rest[name].steps) for name in names}
+            crowd = Crowd(program, {name: sites[name] for name in names}, runs)
+            crowds.append(_crowd([rest[name] for name in names], crowd))
+    for job, report in pool().run(crowds, tick, deadline):
         noticed = dict(report.parts)
-        for member in crowd.members:
+        for member in job.members:
             check = noticed.get(member.id, -1) if report.ending == "survived" else -1
             if report.ending == "survived" and check < 0:
-                ran, share = member.steps, len(crowd.members)
+                ran, share = member.steps, len(job.members)
                 alike = Report("survived", ran=len(ran), seconds=report.seconds / share, cpu=report.cpu / share)
                 yield member, _added(alike, first[member.id][1])
             else:

@@ -144,6 +144,22 @@ def test_of_many_a_check_finds_those_that_it_notices_by_halves_and_the_rest_stay
     assert (module.one(1), module.two(41)) == (2, 43)
 
 
+def test_a_check_is_run_and_halved_for_those_alone_that_it_can_meet(made):
+    module, program, sites = made
+    chosen = {n: s for n, s in sites.items() if "constant" in n}
+    [names] = [g for g in together.crowded([(s, ()) for s in chosen.values()]) if len(g) > 3]
+    ran = []
+    check = Says("notices each", lambda: ran.append(1) or _wrong(True))
+    runs = {name: frozenset({0, 1} if name == names[1] else {1}) for name in names}
+    crowd = together.Crowd(program, {n: chosen[n] for n in names}, runs)
+    undo = crowd.apply()
+    steps = [Step(n, 1000, 0.0, 0.0) for n in (0, 2)]
+    found = [crowd.meet(step, [check] * 3, program.budget, lambda step: None, names) for step in steps]
+    assert (found, len(ran)) == ([[names[1]], []], 1)
+    assert crowd.names == set(names) - {names[1]}
+    undo()
+
+
 def test_a_mutant_joins_those_whose_checks_it_shares(made):
     _, _, sites = made
     same = [s for n, s in sites.items() if ":one:" in n and s.line == 5][:2]  # these two cannot be together
