@@ -1,21 +1,25 @@
 """A run's tape: it goes on where it stopped, and judges a mended fake without a server."""
 
 import contextlib
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from fakes.engine.profiles import profile
+from harness.errors import UsageError
 from real_runs.comparing import differences
 from real_runs.fuzz.server_cells import HANGS, KILLS, LIVES, reason
 from real_runs.fuzz.server_search import Limits, comparable, hunt, ran_out
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import FakeSide
 from real_runs.fuzz.smallest import smallest
-from real_runs.fuzz.tape import Tape, pack, read, telling
+from real_runs.fuzz.tape import BEGINS, Tape, Taped, pack, read, telling
 from tests.real_runs.fuzz.test_found import queued_abort
 from tests.real_runs.fuzz.test_server_search import MODEL, VERSION, plant
 
 WORDS = ServerVocabulary(profile(VERSION))
+LINE = msgspec.json.encode(Taped(seed=0, sequence=WORDS.sequence([0]), answers=[])) + b"\n"
 
 
 class Counting(FakeSide):
@@ -63,6 +67,54 @@ def test_what_a_killed_run_left_half_written_is_dropped(tmp_path):
     assert path.read_bytes() == whole
     run(tape, 150)
     assert len(read(path)) == len(tape.entries) > len(whole.splitlines())
+
+
+NO_TAPES = {
+    "noise": (bytes(range(256)), "line 1 is no sequence of a tape"),
+    "zeros": (bytes(10**6), "line 1 is no sequence of a tape"),
+    "deep": (b"[" * 200_000, "line 1 is no sequence of a tape"),
+    "another file of mine": (b'{"a": 1}\n', "line 1 is no sequence of a tape"),
+    "words behind it": (LINE + b"x\n", "line 2 is no sequence of a tape"),
+    "words in it": (LINE + b'{"seed":1\n' + LINE, "line 2 is no sequence of a tape"),
+    "another version": (LINE[:-2] + b',"of":"0.5.20 server-tp1"}\n', "one of 0.5.20 server-tp1, this is 0.5.23 "),
+}
+
+
+@pytest.mark.parametrize("name", NO_TAPES)
+def test_what_is_no_tape_of_this_server_is_refused_and_stays_as_it_is(tmp_path, name):
+    data, said = NO_TAPES[name]
+    path = tmp_path / "tape"
+    path.write_bytes(data)
+    with pytest.raises(UsageError) as refused:
+        Tape(path, "0.5.23 server-tp1")
+    assert said in str(refused.value)
+    assert str(refused.value).startswith(f"--tape {path}")
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [LINE, b"", BEGINS[:3], LINE + BEGINS, LINE[:-2] + b',"of":"mine"}\n'])
+def test_what_a_run_leaves_is_a_tape(tmp_path, data):
+    path = tmp_path / "tape"
+    path.write_bytes(data)
+    assert len(Tape(path, "mine").entries) == data.count(b"\n")
+    assert path.read_bytes() == data[: data.rfind(b"\n") + 1]
+
+
+def test_a_place_where_no_tape_can_be_is_one_line(tmp_path):
+    (tmp_path / "f").touch()
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (tmp_path, tmp_path / "f" / "tape", loop, tmp_path / "tape.jsonl.xz", Path("/dev/zero")):
+        with pytest.raises(UsageError, match=r"^--tape "):
+            Tape(path)
+
+
+def test_a_tape_says_whose_answers_it_keeps_and_a_packed_one_does_not(tmp_path):
+    path = tmp_path / "tape"
+    run(Tape(path, "mine"), 40)
+    assert {entry.of for entry in read(path)} == {"mine"}
+    pack(tmp_path / "packed.xz", read(path))
+    assert {entry.of for entry in read(tmp_path / "packed.xz")} == {""}
 
 
 def test_a_mended_fake_is_judged_by_the_tape_alone(tmp_path):
