@@ -168,11 +168,15 @@ def bench_mutants_a_second(benchmark, project, others):
 
     benchmark.pedantic(run, rounds=1)
     print(f"\n{', '.join(MODULES)} of fakes.engine; {len(TESTS)} test files; Python {sys.version.split()[0]}")
-    print("tool         workers  mutants  survived  wall s   CPU s  mutants/s/worker  CPU ms/mutant  ratio")
+    print(
+        "| tool | workers | mutants | survived | wall s | CPU ms a mutant | mutants/s a worker | refitcheck is faster by |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(
-            f"{row.tool:12} {row.workers:7} {row.mutants:8} {row.survived:9} {row.seconds:7.1f} {row.cpu:7.1f} "
-            f"{row.rate:17.2f} {row.cpu / row.mutants * 1000:14.0f} {rows[0].rate / row.rate:6.1f}"
+            f"| {row.tool} | {row.workers} | {row.mutants} | {row.survived} | {row.seconds:.1f} | "
+            f"{row.cpu / row.mutants * 1000:.0f} | {row.rate:.2f} | {rows[0].rate / row.rate:.1f} |"
         )
         benchmark.extra_info[row.tool] = round(row.rate, 3)
-    print("* without the mutants that are listed as equivalent")
+    print("\\* without the mutants that are listed as equivalent")
+    print(f"a thousand mutants of the first row: {1000 / rows[0].rate / rows[0].workers:.0f} s")

@@ -145,7 +145,7 @@ def test_of_many_a_check_finds_those_that_it_notices_by_halves_and_the_rest_stay
 
 
 def test_a_check_is_run_and_halved_for_those_alone_that_it_can_meet(made):
-    module, program, sites = made
+    _, program, sites = made
     chosen = {n: s for n, s in sites.items() if "constant" in n}
     [names] = [g for g in together.crowded([(s, ()) for s in chosen.values()]) if len(g) > 3]
     ran = []
