@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from harness.errors import RefitcheckError, UsageError
-from harness.interrupts import INTERRUPTED, SIGNALS
+from harness.interrupts import INTERRUPTED, SIGNALS, came
 from harness.words import quoted
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -88,6 +88,8 @@ def _told() -> Iterator[threading.Event]:
         told.set()
 
     before = {number: signal.signal(number, hear) for number in SIGNALS}
+    if came():  # earlier, and what it raised was swallowed by an import
+        told.set()
     try:
         yield told
     finally:

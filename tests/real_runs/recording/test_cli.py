@@ -152,6 +152,12 @@ def test_a_signal_ends_it_also_while_its_doors_open_and_the_history_is_whole(tmp
     assert signal.getsignal(number) == before
 
 
+def test_a_signal_that_an_import_swallowed_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(cli, "came", lambda: True)
+    with cli._told() as told:
+        assert told.is_set()
+
+
 def test_a_second_signal_ends_the_process_where_it_is(monkeypatch, capfd):
     ends = []
     monkeypatch.setattr(os, "_exit", ends.append)
