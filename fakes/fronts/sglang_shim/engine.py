@@ -14,6 +14,7 @@ from typing import Any
 
 from fakes.fronts import sglang_shim
 from fakes.fronts.caller import FlushCacheReqOutput, kill_this_process_tree
+from fakes.fronts.lora_object import LoRAUpdateOutput, updated
 from fakes.fronts.requests import fields_of, generate_fields
 from fakes.fronts.sglang_shim.serializer import MultiprocessingSerializer
 
@@ -118,6 +119,8 @@ class TokenizerManager:
             reply = await _apost(self._url, name, fields_of(obj))
             if name in _NOTHING:
                 return _answer(reply)
+            if name in _LORA:
+                return _updated(reply)
             if name == "flush_cache":
                 return FlushCacheReqOutput(reply.status_code == 200, reply.text)
             return _pair(reply)
@@ -133,9 +136,11 @@ _NOTHING = (
     "resume_memory_occupation",
     "get_weights_by_name",
 )
+_LORA = ("load_lora_adapter", "load_lora_adapter_from_tensors", "unload_lora_adapter")
 _CALLS = (
     *_SESSION,
     *_NOTHING,
+    *_LORA,
     "flush_cache",
     "update_weights_from_tensor",
     "update_weights_from_distributed",
@@ -179,6 +184,14 @@ def _pair(reply: Any) -> tuple[bool, str]:
     try:
         body = reply.json()
         return bool(body["success"]), str(body["message"])
+    except (ValueError, KeyError, TypeError):
+        raise RuntimeError(f"{reply.status_code} {reply.text}") from None
+
+
+def _updated(reply: Any) -> LoRAUpdateOutput:
+    """A load's or an unload's result; what the server would not take at all is a RuntimeError."""
+    try:
+        return updated(reply.json())
     except (ValueError, KeyError, TypeError):
         raise RuntimeError(f"{reply.status_code} {reply.text}") from None
 
