@@ -31,7 +31,7 @@ def diff(
         Path | None, typer.Option(metavar="FOLDER", help="Take the oracle's manager from this checkout (miles).")
     ] = None,
     derive: Annotated[
-        str, typer.Option(metavar="BASE", help="Derive the oracle's profile from that of version BASE instead.")
+        str, typer.Option(metavar="BASE", help="Derive its profile from that of version BASE instead.")
     ] = "",
     steps: Annotated[int, typer.Option(min=1, help="At least so many steps, or calls.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the first sequences.")] = 0,
@@ -58,14 +58,12 @@ def diff(
     """Compare the fake with SGLang on random calls, legal and illegal; a difference comes as its shortest sequence."""
     if oracle == bool(against):
         raise UsageError("diff needs one of --oracle and --against URL|sglang-cpu:VERSION")
-    if derive and not oracle:
-        raise UsageError("--derive asks the oracle: give --oracle")
     if against:
         from real_runs.fuzz.server_run import ServerSettings
 
         kept = (tape, keep_record, keep_corpus, keep_test)
-        wanted = ServerSettings(against, engine, steps, seed, fatal, tp, model, time_limit, *kept)
-        return 0 if _server(wanted) else 1
+        wanted = ServerSettings(against, derive or engine, steps, seed, fatal, tp, model, time_limit, *kept)
+        return 0 if _server(wanted, derives=bool(derive)) else 1
     from real_runs.fuzz import oracle_run
 
     settings = oracle_run.OracleSettings(engine, steps, seed, checkout, keep_record, keep_corpus, keep_test)
@@ -77,7 +75,7 @@ def diff(
     return 0 if same else 1
 
 
-def _server(settings: ServerSettings) -> bool:
+def _server(settings: ServerSettings, *, derives: bool) -> bool:
     from real_runs.env import EnvUsage
     from real_runs.fuzz import server_run
     from real_runs.server import ServerError
@@ -85,6 +83,9 @@ def _server(settings: ServerSettings) -> bool:
     if not settings.against.startswith(server_run.LANE):
         _check_url(settings.against)
     try:
+        if derives:
+            typer.echo(server_run.derived(settings, typer.echo))
+            return True
         return server_run.run(settings, typer.echo)
     except EnvUsage as error:
         raise UsageError(str(error)) from None

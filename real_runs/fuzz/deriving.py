@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fakes.engine.engine_profile import EngineProfile
+from fakes.engine.profiles import PROFILES
 from real_runs.fuzz.drawing import draw
 from real_runs.fuzz.fake_updater import FakeUpdater
 from real_runs.fuzz.link import Oracle
@@ -104,15 +105,49 @@ def _unlike(profile: EngineProfile, asked: Sequence[tuple[list[Step], list[Answe
     return count
 
 
-def told(found: Derived, base: str, version: str) -> str:
+def told(found: Derived, base: str, version: str, unseen: Sequence[str] = UNSEEN) -> str:
     """The entry for `fakes/engine/profiles.py` as far as it is known, and what remains to be read."""
     lines = [f"{version} from {base}: {found.total - found.unlike} of {found.total} sequences answered alike"]
     lines += [f"  {name} = {new!r}   (was {old!r})" for name, (old, new) in found.changed.items()]
     if not found.changed:
-        lines.append("  nothing that the weight updater shows has changed")
+        lines.append("  nothing that these answers show has changed")
     lines += [
         f"  {name}: {getattr(found.profile, name)!r}, but {' or '.join(map(repr, others))} would do as well"
         for name, others in found.undecided.items()
     ]
-    lines.append(f"  to be read: {', '.join(UNSEEN)}")
+    lines.append(f"  to be read: {', '.join(unseen)}")
+    lines += [
+        "  as an entry of fakes/engine/profiles.py:",
+        *_entry(found, base, version),
+        *_compared(found, version, unseen),
+    ]
     return "\n".join(lines)
+
+
+def _entry(found: Derived, base: str, version: str) -> list[str]:
+    sources = dict.fromkeys(found.changed, "observed: refitcheck diff --derive")
+    return [
+        f"    _next(PROFILES[{base!r}], {version!r}, {{",
+        *(f"        {name!r}: {source!r}," for name, source in sources.items()),
+        *(["    })"] if not found.changed else ["    },"]),
+        *(f"        {name}={new!r}," for name, (_, new) in found.changed.items()),
+        *(["    )"] if found.changed else []),
+    ]
+
+
+def _compared(found: Derived, version: str, unseen: Sequence[str]) -> list[str]:
+    """Where the repository has that version already: what its profile has that was not derived."""
+    kept = PROFILES.get(version)
+    if kept is None:
+        return []
+    lines = []
+    for name in EngineProfile.__struct_fields__:
+        mine, theirs = getattr(found.profile, name), getattr(kept, name)
+        if mine == theirs or name in ("version", "sources"):
+            continue
+        likely = theirs in found.undecided.get(name, ())
+        why = "read" if name in unseen else "as likely" if likely else "AGAINST what was seen"
+        lines.append(f"    {name} = {theirs!r}   ({why})")
+    if not lines:
+        return [f"  the repository's profile of {version} says the same"]
+    return [f"  the repository's profile of {version} has besides:", *lines]

@@ -75,7 +75,8 @@ class Draft:
             return
         if step.op == "pause_generation" and step.body.get("mode", "abort") == "abort" and self.running and self.pause:
             self.finish()
-        if step.op in UPDATES and self.live:
+        refused = self.pause and self._profile.flush_failure == "refuse"  # a flush that fails, in a state that stays
+        if step.op in UPDATES and self.live and not refused:
             step = msgspec.structs.replace(step, body={**step.body, "flush_cache": False})
         if step.op in WAITING and self.running and not self.pause and not _aborts(step):
             self._beside(step)

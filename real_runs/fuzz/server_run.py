@@ -13,6 +13,7 @@ from pathlib import Path
 from fakes.engine.profiles import UnknownVersion, profile
 from harness.errors import UsageError
 from real_runs import env as environments
+from real_runs.attached import look
 from real_runs.comparing import Difference
 from real_runs.fuzz import records, regression
 from real_runs.fuzz.cells import Cell
@@ -24,6 +25,7 @@ from real_runs.fuzz.server_telling import progress, reach, summary, told
 from real_runs.fuzz.sides import FakeSide, RealSide, attached, started, tiny
 from real_runs.fuzz.smallest import smallest
 from real_runs.fuzz.tape import Tape, pack, telling
+from real_runs.preflight import Finding
 from real_runs.sequence import Sequence
 
 Say = Callable[[str], None]
@@ -59,6 +61,12 @@ class ServerSettings:
         """What it is a run of, as records and corpora are named: server-tp1, server-tp2-qwen2-tied."""
         return f"server-tp{self.tp}{'' if self.model == 'llama' else f'-{self.model}'}"
 
+    @property
+    def subject(self) -> str:
+        """Whose answers a tape keeps; of a server at a URL the profile stands for its version."""
+        version = self.against.removeprefix(LANE) if self.against.startswith(LANE) else self.profile
+        return f"{version} {self.kind}"
+
     def replay(self) -> str:
         """The command that does it again."""
         fatal = f" --fatal {self.fatal}" if self.fatal else ""
@@ -82,7 +90,11 @@ def real_side(settings: ServerSettings, say: Say) -> RealSide:
         raise UsageError(str(error)) from None
     model = tiny(settings.tp, settings.model)
     if not settings.against.startswith(LANE):
-        return attached(settings.against, settings.profile, model)
+        side = attached(settings.against, settings.profile, model)
+        url = settings.against if "//" in settings.against else f"http://{settings.against}"
+        if isinstance(found := look(url), Finding):
+            raise UsageError(f"--against {found.line}")
+        return side
     version = settings.against.removeprefix(LANE)
     environments.pins(version)
     env = environments.find(version)
@@ -95,9 +107,9 @@ def run(settings: ServerSettings, say: Say) -> bool:
     """Search, make small what was found, print, keep. Whether nothing unexplained differs."""
     sources, began = records.sources_hash(), time.monotonic()
     what = f"{settings.against} tp {settings.tp} {settings.model}"
-    say(f"refitcheck diff   {what}   fake {settings.profile}   seed {settings.seed}")
-    bypass, tape = settings.against.startswith(LANE), Tape(settings.tape)
+    bypass, tape = settings.against.startswith(LANE), Tape(settings.tape, settings.subject)
     with closing(real_side(settings, say)) as real:
+        say(f"refitcheck diff   {what}   fake {settings.profile}   seed {settings.seed}")
         fake = FakeSide(settings.profile, tiny(settings.tp, settings.model), bypass=bypass)
         words = ServerVocabulary(profile(settings.profile), bypass=bypass, tp=settings.tp)
         search = hunt(
@@ -131,6 +143,19 @@ def run(settings: ServerSettings, say: Say) -> bool:
     if settings.keep_record is not None:
         say(str(records.write(_record(settings, search, words, missing, sources), settings.keep_record)))
     return True
+
+
+def derived(settings: ServerSettings, say: Say) -> str:
+    """What the server shows of its profile, beginning with that of `settings.profile`; as text."""
+    from real_runs.fuzz import deriving, server_deriving
+
+    tape = Tape(settings.tape, settings.subject)
+    with closing(real_side(settings, say)) as real:
+        known, model = profile(settings.profile), tiny(settings.tp, settings.model)
+        asked = server_deriving.asked(known, real, model, settings.steps, settings.seed, tape)
+    say(f"  {sum(len(entry.answers) for entry in asked)} calls in {len(asked)} sequences")
+    found = server_deriving.derive(known, model, asked, say)
+    return deriving.told(found, settings.profile, settings.against.removeprefix(LANE), server_deriving.UNSEEN)
 
 
 def explainer(version: str) -> Callable[[Sequence, Difference], str | None]:

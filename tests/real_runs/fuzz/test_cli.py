@@ -147,7 +147,7 @@ def test_an_oracle_s_difference_is_written_as_a_test(tmp_path):
         (["--oracle", "--engine", "9"], "unknown engine version '9'"),
         (["--oracle", "--engine", "miles"], "miles has no wheel: give --checkout"),
         (["--oracle", "--checkout", "/no/such/folder"], "/no/such/folder: no such folder"),
-        (["--against", "x", "--derive", "0.5.21"], "--derive asks the oracle"),
+        (["--against", "http://127.0.0.1:1", "--derive", "9"], "unknown engine version '9'"),
         (["--oracle", "--derive", "9"], "unknown engine version '9'"),
         (["--against", "sglang-cpu:0.5.9"], "no pins for SGLang '0.5.9'"),
         (["--against", "nonsense"], "nonsense: not a URL with a port"),

@@ -17,7 +17,7 @@ def test_what_changed_between_two_versions_is_found():
 def test_a_version_derived_from_itself_has_not_changed():
     found = derived("0.5.23", "0.5.23")
     assert (found.changed, found.unlike) == ({}, 0)
-    assert "nothing that the weight updater shows has changed" in told(found, "0.5.23", "0.5.23")
+    assert "nothing that these answers show has changed" in told(found, "0.5.23", "0.5.23")
 
 
 def test_the_text_names_what_remains_to_be_read():
