@@ -39,7 +39,7 @@ def _roll_out(bench: Bench, engines: int = 1) -> None:
             bench.note("rollout_failed", error=f"{type(error).__name__}: {error}")
 
 
-@scenarios.add(*ALL, relation=READ, lanes=["fake"])
+@scenarios.add(*ALL, relation=READ, lanes=["fake", "http"])
 def five_steps(bench: Bench) -> None:
     """Each with a rollout."""
     (e,) = _prepared(bench)
@@ -48,7 +48,7 @@ def five_steps(bench: Bench) -> None:
         _roll_out(bench)
 
 
-@scenarios.add("LORA-1", "LORA-4", "LORA-5", relation=READ, lanes=["fake"])
+@scenarios.add("LORA-1", "LORA-4", "LORA-5", relation=READ, lanes=["fake", "http"])
 def one_engine_of_two_refuses(bench: Bench) -> None:
     """And then nobody does."""
     handles = _prepared(bench, 2)
