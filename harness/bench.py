@@ -117,6 +117,11 @@ class Bench(EngineBench):
         """One more engine, once it is known that the client has this bench's transport: a server may take seconds."""
         if self.transport and self._sut is None and self._sut_factory is not None:
             self._made()
+        if self._sut_factory is not None:
+            needs = dict(self.adapter_attribute("engine_options") or {})
+            if needs:
+                needs["base_gpu_id"] = sum(e.spec.tp for e in self.engines)
+            overrides = {**needs, **dict(self.spec.options), **overrides}
         return super().engine(name, **overrides)
 
     @contextmanager
@@ -184,7 +189,7 @@ class Bench(EngineBench):
     def _trainer_ranks(self, caps: Caps, endpoints: Sequence[Endpoint]) -> int:
         """Colocated: one on every GPU of an engine. Else two, so that there is one beside the source."""
         apart = self._setup is not None and not self._setup.get("colocated", True)
-        if apart or self.transport not in ("", "tensor", "lora"):
+        if apart or self.transport not in ("", "tensor", "ipc", "lora"):
             return max(caps.ranks, 2)
         gpus = max(gpu for endpoint in endpoints for gpu in endpoint.gpu_ids) + 1
         return max(caps.ranks, gpus)

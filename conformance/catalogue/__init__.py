@@ -22,6 +22,7 @@ def mutants() -> tuple[Mutant, ...]:
         guards,
         lora,
         receive,
+        servers,
         transport,
         workers,
     )
@@ -37,6 +38,7 @@ def mutants() -> tuple[Mutant, ...]:
         *derived.MUTANTS,
         *lora.MUTANTS,
         *receive.MUTANTS,
+        *servers.MUTANTS,
         *workers.MUTANTS,
         *engine.MUTANTS,
     )

@@ -98,7 +98,7 @@ MUTANTS = (
         "DERIV-55",
         "a disk update loads and derives nothing",
         f"{UPDATER}._disk",
-        Drop("self._finalise()"),
+        Drop("scheduler.ranks[0].finalise()"),
     ),
     code(
         "quantised-slots-take-their-own",

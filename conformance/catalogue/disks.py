@@ -72,7 +72,7 @@ MUTANTS = (
         "DISK-4",
         "a finaliser that is not idempotent",
         "a disk update is begun and ended",
-        ReplaceExpr('name == "disk"', "False"),
+        ReplaceExpr("name in FINALISING", "False"),
         target="harness.reference.adapter:ReferenceSut.setup",
     ),
 )

@@ -82,7 +82,7 @@ def a_folder(bench: Bench) -> None:
     know(bench, e, "disk")
     with shared(bench) as disk:
         read(bench, disk, e, "derived-disk", held(bench, e, 1), seeds=[1])
-    ask(bench, e, "disk")
+        ask(bench, e, "disk")
 
 
 @scenarios.add("DERIV-56", relation=SEEN, lanes=["fake"], options=BLOCKS)

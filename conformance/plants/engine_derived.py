@@ -51,11 +51,12 @@ def _each_once(original: Any) -> Any:
 
 def _disk_alone(original: Any) -> Any:
     def disk(self: Any, obj: Any) -> Any:
-        self._finalise = lambda: None
+        rank = self._s.ranks[0]
+        rank.finalise = lambda: None
         try:
             return (yield from original(self, obj))
         finally:
-            del self._finalise
+            del rank.finalise
 
     return disk
 

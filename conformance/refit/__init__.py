@@ -17,6 +17,7 @@ MODULES = (
     "nixl",
     "guard",
     "disk",
+    "ipc",
     "deriv",
     "draft",
     "lora",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from conformance.exports import Export, exports
 from conformance.judging import DIES, every, said
+from conformance.parameter_servers import no_session, nobody_left_waiting, own_device, used_when_answered
 from conformance.pushes import push_answered, push_gives, push_unchanged
 from conformance.receiving import before_any_pause, copied_in_time, fresh_receivers, nothing_registered, one_size
+from conformance.refits import each_part
 from conformance.rules.coll import asked
 from conformance.rules.make import engine, refit
 from harness.history import History
@@ -75,7 +77,7 @@ RULES = (
         ["THUDM/slime#1731", "vllm-project/vllm#51258"],
         needs=("call", "trainer:export"),
         black_box=UNSEEN,
-        follows=["RANK-1", "RANK-2"],
+        follows=["RANK-1", "RANK-2", "LIVE-2", "ERR-1"],
         mend=(
             "make one export for each receiving rank, let nobody else open it, and release it in a finally after the "
             "update call's answer"
@@ -220,5 +222,41 @@ RULES = (
         needs=("call", "trainer:nixl_register"),
         black_box=BESIDE,
         mend="in close() deregister every region and drop every peer, also after a failed refit",
+    ),
+    refit(
+        "IPC-76",
+        "What a worker was told to read is neither written nor freed before the worker has answered for it.",
+        used_when_answered,
+        ["checkpoint_engine/ps.py:723@0.4.2"],
+        needs=("call", "trainer:ipc_fill"),
+        black_box=UNSEEN,
+        follows=["VERIF-1", "NAME-71"],
+        mend="fill the other half of the buffer while one is out, and wait for its reply before you come back to it",
+    ),
+    refit(
+        "IPC-77",
+        "An update over IPC names for every rank, under the id of its device, the socket of the trainer rank there.",
+        each_part(own_device),
+        [f"{WORKER}:118@0.5.23"],
+        needs=("call", "trainer:ipc_line"),
+        black_box="that an address belongs to the trainer rank on the same device only the trainer's records tell",
+        mend="gather (device uuid, address) of all ranks before the call, and send each engine those of its own GPUs",
+    ),
+    refit(
+        "IPC-78",
+        "No session is opened around an update over IPC, whose workers finalise by themselves.",
+        each_part(no_session),
+        ["managers/scheduler_components/weight_updater.py:265@0.5.23", f"{WORKER}:72@0.5.23"],
+        versions=">=0.5.21 || miles",
+        mend="leave /begin_weight_update and /end_weight_update out of refits that go through a parameter server",
+    ),
+    refit(
+        "IPC-79",
+        "When a rank fails every worker that came is told to stop: none waits for ever, and its engine with it.",
+        nobody_left_waiting,
+        ["checkpoint_engine/ps.py:850@0.4.2"],
+        needs=("call", "trainer:ipc_line"),
+        black_box="what a socket carried only the trainer's records tell",
+        mend="on any error send an exception down each socket that owes you nothing, on all ranks, before you raise",
     ),
 )

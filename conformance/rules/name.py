@@ -9,7 +9,7 @@ from conformance.receiving import must_fail, one_walk
 from conformance.refits import Finding, Part, each_part, fleet_parts, parts, reported
 from conformance.rules.make import engine, refit
 from conformance.sent import NEVER_SENT, listed, never_sent
-from conformance.view import UPDATE_OPS, BUCKETS
+from conformance.view import BUCKETS, UPDATE_OPS
 from harness.history import History
 from harness.rules import Verdict, held, violated
 

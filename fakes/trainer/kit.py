@@ -19,6 +19,7 @@ from fakes.trainer.registry import Consumer, ExportRegistry, Record
 
 if TYPE_CHECKING:
     from fakes.trainer.torch_wire import Share
+    from fakes.trainer.worker_line import WorkerLine
     from fakes.transport.groups import Groups
     from fakes.transport.ipc import Hub
     from fakes.transport.nixl import Fabric
@@ -116,6 +117,13 @@ class TrainerKit:
         if self._ipc is None:
             raise NotImplementedError("this lane has no virtual sockets")
         return self._ipc
+
+    def worker_line(self, rank: int, address: str, nbytes: int, consumers: Sequence[Consumer]) -> WorkerLine:
+        """A line of `rank` to a checkpoint-engine worker, with a buffer of its own. OSError for an address that is
+        taken, NotImplementedError on a lane of real sockets."""
+        from fakes.trainer.worker_line import WorkerLine
+
+        return WorkerLine(self, rank, address, nbytes, consumers)
 
     def record(self, name: str, rank: int, data: Mapping[str, Any]) -> None:
         """What a rank did."""

@@ -42,6 +42,11 @@ class Requester:
         self._line.deliver()
 
     @property
+    def owed(self) -> bool:
+        """Whether the last request has no answer yet: nothing can be sent."""
+        return self._owed
+
+    @property
     def answered(self) -> bool:
         """Whether `reply()` has something."""
         return bool(self._line.replies)

@@ -16,7 +16,12 @@ from harness.explore.reading import Incarnation, Reading
 from harness.history import Call, History
 
 BEGIN, END = "begin_weight_update", "end_weight_update"
-UPDATES = ("update_weights_from_tensor", "update_weights_from_distributed", "update_weights_from_disk")
+UPDATES = (
+    "update_weights_from_tensor",
+    "update_weights_from_distributed",
+    "update_weights_from_disk",
+    "update_weights_from_ipc",
+)
 RETRIED = frozenset({"flush_cache", "continue_generation"})
 SLACK_S = 1.0
 

@@ -21,12 +21,16 @@ from harness.reference.transports import Transport
 from harness.reference.transports.checkpoint_engine import CheckpointEngineTransport
 from harness.reference.transports.disk import DiskTransport
 from harness.reference.transports.distributed import DistributedTransport
+from harness.reference.transports.ipc import IpcTransport
 from harness.reference.transports.tensor import TensorTransport
 from harness.sut.protocol import Caps, Fleet, Policy, RefitResult
 
 BUCKET_BYTES = 128 * 1024  # three calls for the tiny bfloat16 model: a first, a middle and a last one
 PHASE_DEADLINE_S = 120.0
-TRANSPORTS = ("tensor", "distributed", "checkpoint-engine", "disk", "lora")
+TRANSPORTS = ("tensor", "distributed", "checkpoint-engine", "disk", "ipc", "lora")
+COLOCATED = ("tensor", "ipc")
+FINALISING = ("disk", "ipc")
+"""Updates that the engine finalises by itself: no session is opened around them."""
 
 
 class ReferenceSut:
@@ -40,6 +44,11 @@ class ReferenceSut:
 
     options = frozenset({"enable_weights_cpu_backup"})
     """What it reads of `--sut-option`."""
+
+    @property
+    def engine_options(self) -> Mapping[str, Any]:
+        """Launch options that its engines cannot do without."""
+        return {"device": "cuda", "checkpoint_engine": "0.4.2"} if self._transport == "ipc" else {}
 
     guards: Mapping[str, Any] = {
         "drivers": ("harness.reference.adapter", "harness.reference.refit"),
@@ -84,7 +93,7 @@ class ReferenceSut:
             raise Unsupported("the lane has no trainer kit, so nothing can be exported")
         name = self._transport_name(fleet)
         profile = EngineProfile.of(fleet.version)
-        if name == "disk":
+        if name in FINALISING:
             profile = dataclasses.replace(profile, sessions=False)
         control = Control(
             clock=fleet.clock,
@@ -105,7 +114,7 @@ class ReferenceSut:
             )
             return
         transport = self._transport_of(fleet, name)
-        colocated = transport.name == "tensor"
+        colocated = transport.name in COLOCATED
         self._client = RefitClient(
             control,
             fleet.trainer,
@@ -133,6 +142,8 @@ class ReferenceSut:
             raise BadSetup(f"quantisation is sent by the tensor path alone, not by {name}")
         if name == "disk":
             return DiskTransport(fleet.trainer, self._bucket_bytes)
+        if name == "ipc":
+            return _on_sockets(fleet, self._bucket_bytes)
         if name == "checkpoint-engine":
             return CheckpointEngineTransport(fleet.trainer, self._bucket_bytes)
         if name == "distributed":
@@ -216,6 +227,14 @@ def _plan(fleet: Fleet) -> Plan:
     return NONE if given is None else plan_of(given)
 
 
+def _on_sockets(fleet: Fleet, bucket_bytes: int) -> Transport:
+    try:
+        _ = fleet.trainer.ipc
+    except NotImplementedError as lacks:
+        raise Unsupported(str(lacks)) from None
+    return IpcTransport(fleet.trainer, bucket_bytes)
+
+
 def _check_policy(policy: str) -> Policy:
     if policy not in get_args(Policy):
         raise ValueError(f"policy must be {', '.join(get_args(Policy))}, not {policy!r}")
@@ -230,3 +249,8 @@ def distributed() -> ReferenceSut:
 def checkpoint_engine() -> ReferenceSut:
     """The reference client with a receiver for every engine rank, whatever a scenario would choose."""
     return ReferenceSut(transport="checkpoint-engine")
+
+
+def ipc() -> ReferenceSut:
+    """The reference client as the parameter servers of a checkpoint engine, whatever a scenario would choose."""
+    return ReferenceSut(transport="ipc")

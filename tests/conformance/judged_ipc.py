@@ -180,3 +180,123 @@ def refused_in_a_session() -> Tape:
 @breaks("IPC-57", "400")
 def a_session_that_is_closed() -> Tape:
     return inside_ipc(200, 400)
+
+
+UPDATE_IPC = "update_weights_from_ipc"
+
+
+def served(
+    *,
+    early: str = "",
+    ids: tuple[str, ...] = ("GPU-0", "GPU-1"),
+    session: bool = False,
+    fails: str = "",
+    gpus: tuple[int, ...] = (0, 1),
+) -> Tape:
+    """Two lines of two halves, three buckets: fills, messages and answers."""
+    tape = Tape(tp=2)
+    tape.fact("engine", tp=2, gpus=[0, 1])
+    error = {"error": "it broke"} if fails else {}
+    with tape.refit(1, **error):
+        for rank, gpu in enumerate(gpus):
+            tape.trainer("ipc_line", rank=rank, address=f"a{rank}", uuid=f"GPU-{gpu}", gpu=gpu)
+        if session:
+            tape.sut("begin_weight_update", {})
+        call = tape.start(UPDATE_IPC, {"zmq_handles": {uuid: f"a{n}" for n, uuid in enumerate(ids)}}, origin="sut")
+        for rank in (0, 1):
+            line(tape, rank, early=early if rank else "", fails=fails if rank else "")
+        tape.finish(call, 400 if fails else 200)
+    return tape
+
+
+def line(tape: Tape, rank: int, *, early: str, fails: str) -> None:
+    def asked(kind: str, spans: object = (), *, answered: bool = True) -> None:
+        tape.trainer("ipc_ask", rank=rank, address=f"a{rank}", kind=kind, spans=spans)
+        if answered:
+            tape.trainer("ipc_reply", rank=rank, address=f"a{rank}", good=True)
+
+    asked("buffer")
+    for start in (0, 100, 0):
+        tape.trainer("ipc_fill", rank=rank, address=f"a{rank}", start=start, end=start + 50)
+        asked("weights", [[start, start + 50]], answered=False)
+        if early == "fill":
+            tape.trainer("ipc_fill", rank=rank, address=f"a{rank}", start=start + 10, end=start + 20)
+        if early == "free":
+            tape.trainer("ipc_free", rank=rank, address=f"a{rank}")
+        if fails == "unanswered":
+            return
+        tape.trainer("ipc_reply", rank=rank, address=f"a{rank}", good=not fails)
+        if fails:
+            if fails == "told":
+                asked("stop", answered=False)
+            return
+    asked("none")
+    tape.trainer("ipc_free", rank=rank, address=f"a{rank}")
+    asked("none")
+
+
+@holds("IPC-76", "IPC-77", "IPC-78")
+def well_served() -> Tape:
+    return served()
+
+
+@leaves_open("IPC-76", "IPC-77", "IPC-78", "IPC-79")
+def no_server() -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.bucket()
+    return tape
+
+
+@breaks("IPC-76", "bytes 10 to 20 were filled again")
+def filled_too_early() -> Tape:
+    return served(early="fill")
+
+
+@breaks("IPC-76", "freed while the worker had it")
+def freed_while_it_is_read() -> Tape:
+    return served(early="free")
+
+
+@breaks("IPC-77", "1 handles")
+def a_device_is_missing() -> Tape:
+    return served(ids=("GPU-0",))
+
+
+@breaks("IPC-77", "the socket beside GPU-0")
+def ids_turned_round() -> Tape:
+    return served(ids=("GPU-1", "GPU-0"))
+
+
+@breaks("IPC-77", "devices [0, 5]")
+def another_device() -> Tape:
+    return served(ids=("GPU-0", "GPU-5"), gpus=(0, 5))
+
+
+@breaks("IPC-77", "nobody bound")
+def a_socket_of_nobody() -> Tape:
+    tape = Tape(tp=1)
+    with tape.refit(1):
+        tape.trainer("ipc_line", rank=0, address="a0", uuid="GPU-0", gpu=0)
+        tape.sut(UPDATE_IPC, {"zmq_handles": {"GPU-0": "b0"}})
+    return tape
+
+
+@breaks("IPC-78", "begin_weight_update")
+def served_in_a_session() -> Tape:
+    return served(session=True)
+
+
+@holds("IPC-79")
+def told_to_stop() -> Tape:
+    return served(fails="told")
+
+
+@holds("IPC-79")
+def a_worker_that_never_answered_cannot_be_told() -> Tape:
+    return served(fails="unanswered")
+
+
+@breaks("IPC-79", "the worker at a1 had answered and was told nothing more")
+def left_waiting() -> Tape:
+    return served(fails="silent")

@@ -90,7 +90,7 @@ def test_policy_and_transport_may_come_with_the_fleet() -> None:
     with pytest.raises(ValueError, match=r"^policy must be resume, quarantine, terminal, not 'x'$"):
         client(rig)
     rig.fleet = replace(rig.fleet, options={"transport": "x"})
-    known = "tensor or distributed or checkpoint-engine or disk or lora"
+    known = "tensor or distributed or checkpoint-engine or disk or ipc or lora"
     with pytest.raises(ValueError, match=f"^transport must be {known}, not 'x'$"):
         client(rig)
     for name in ("tensor", "checkpoint-engine", "disk"):
