@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,26 +244,28 @@ _jobs: dict[tuple[int, int, int], Job] = {}
 KEPT = 2
 
 
-def job_of(python: Callable[[], Path], world: int, tensor_parallel: int, pipeline_parallel: int) -> Job:
-    """The job of this size, as long as it is fit; else a new one. `python()` is asked when a process has to start."""
+def job_of(python: Path, world: int, tensor_parallel: int, pipeline_parallel: int) -> Job:
+    """The job of this size, as long as it is fit; else a new one, in the environment of `python`."""
+    host = _host(python)
     key = (world, tensor_parallel, pipeline_parallel)
     found = _jobs.pop(key, None)
-    if found is not None and not (found.fit and found.host.alive):
+    if found is not None and not found.fit:
         found.close()
         found = None
     if found is None:
         while len(_jobs) >= KEPT:
             _jobs.pop(next(iter(_jobs))).close()
-        found = Job(_host(python), *key)
+        found = Job(host, *key)
     _jobs[key] = found
     return found
 
 
-def _host(python: Callable[[], Path]) -> Host:
+def _host(python: Path) -> Host:
+    """The process that ranks are forked from; where it is another's or gone, so are the jobs."""
     host = _hosts.get(os.getpid())
-    if host is None or not host.alive:
+    if host is None or not host.alive or host.python != python:
         end_all()
-        host = _hosts[os.getpid()] = Host(python())
+        host = _hosts[os.getpid()] = Host(python)
     return host
 
 

@@ -78,7 +78,7 @@ def _python() -> Path:
 
 def _job(world: int, tensor: int, pipeline: int) -> Job:
     try:
-        return job_of(_python, world, tensor, pipeline)
+        return job_of(_python(), world, tensor, pipeline)
     except (JobFailed, EnvError) as error:
         raise HarnessError(f"megatron-bridge: {error}") from error
 

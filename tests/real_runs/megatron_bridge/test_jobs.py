@@ -197,8 +197,8 @@ def cached(tmp_path, monkeypatch):
     assert not any(host.alive for host in hosts.made)
 
 
-def job_of(*size):
-    return jobs.job_of(lambda: Path(sys.executable), *size)
+def job_of(*size, python=sys.executable):
+    return jobs.job_of(Path(python), *size)
 
 
 def test_a_job_is_used_again_as_long_as_it_is_fit(cached):
@@ -217,6 +217,15 @@ def test_a_process_that_is_gone_is_started_again(cached):
     cached.made[0].close()
     assert job_of(1, 1, 1) is not job
     assert len(cached.made) == 2
+
+
+def test_another_environment_is_another_process(cached, tmp_path):
+    job = job_of(1, 1, 1)
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    assert job_of(1, 1, 1, python=other) is not job
+    assert job.broken
+    assert [host.alive for host in cached.made] == [False, True]
 
 
 def test_jobs_of_few_sizes_are_kept(cached):

@@ -24,7 +24,7 @@ LAYOUTS = {"tp1": (1, 1), "tp2": (2, 1), "pp2": (1, 2)}
 def job(world, layout):
     found = environment.find()
     assert found is not None
-    return jobs.job_of(lambda: found, world, *layout)
+    return jobs.job_of(found, world, *layout)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
