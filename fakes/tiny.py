@@ -195,7 +195,7 @@ def write_tensors(path: Path, weights: Mapping[str, np.ndarray]) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(head)) + head)
         for array in weights.values():
-            file.write(np.ascontiguousarray(array).tobytes())
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def read_tensors(folder: str | Path) -> dict[str, np.ndarray]:
