@@ -1,6 +1,8 @@
 """The adapter without its environment: options, and what it says where nothing is installed."""
 
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +63,8 @@ def test_its_folder_is_named_by_what_goes_in(monkeypatch):
     assert before.startswith(f"0.3.1-cpu-py3{sys.version_info[1]}-")
     monkeypatch.setattr(environment, "WANTED", ("megatron-core==0.16.1", "megatron-bridge==0.3.2"))
     assert environment.recipe().name != before
+
+
+def test_its_versions_are_those_of_the_project():
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["dependency-groups"]["megatron"] == list(environment.WANTED)
