@@ -50,14 +50,21 @@ def check_limits(data: bytes) -> int:
     data can fill (the C unpickler allocates up to it); ValueError for a memo index that is not plain digits.
     """
     machine = _Machine(len(data))
+    push, table = machine.stack.append, _TABLE
     position, size = 0, len(data)
     for _ in range(MAX_OPS):
         if position >= size:
             return size
         opcode = data[position]
-        width, handle = _TABLE[opcode]
+        width, handle = table[opcode]
         start = position = at = position + 1
-        if width >= 0:
+        if not width:  # most operations of a pickle that is built to take long
+            if handle is _push:
+                push(1)
+            elif not handle(machine, data, start, start):
+                return start
+            continue
+        if width > 0:
             position += width
         elif width == _LAST:
             return position
@@ -211,6 +218,14 @@ def _tuple_of(count: int, machine: _Machine, data: bytes, start: int, end: int) 
     return True
 
 
+def _tuple_of_one(machine: _Machine, data: bytes, start: int, end: int) -> bool:
+    stack = machine.stack
+    if not machine.has(1):
+        return False
+    stack[-1] = min(1 + abs(stack[-1]), _ENDLESS)
+    return True
+
+
 def _tuple(machine: _Machine, data: bytes, start: int, end: int) -> bool:
     if not machine.marks:
         return False
@@ -254,6 +269,13 @@ def _take(count: int, made: int | None, machine: _Machine, data: bytes, start: i
     del machine.stack[-count:]
     if made is not None:
         machine.stack.append(made)
+    return True
+
+
+def _append(machine: _Machine, data: bytes, start: int, end: int) -> bool:
+    if not machine.has(2):
+        return False
+    machine.stack.pop()
     return True
 
 
@@ -315,7 +337,7 @@ _NAMED: dict[str, Handler] = {
     "POP": _pop,
     "POP_MARK": _pop_mark,
     "DUP": _dup,
-    "TUPLE1": partial(_tuple_of, 1),
+    "TUPLE1": _tuple_of_one,
     "TUPLE2": partial(_tuple_of, 2),
     "TUPLE3": partial(_tuple_of, 3),
     "TUPLE": _tuple,
@@ -325,8 +347,8 @@ _NAMED: dict[str, Handler] = {
     "APPENDS": partial(_collect, None, True),
     "SETITEMS": partial(_collect, _KEYS, True),
     "ADDITEMS": partial(_collect, _EVERY, True),
-    "APPEND": partial(_take, 1, None),
-    "BUILD": partial(_take, 1, None),
+    "APPEND": _append,
+    "BUILD": _append,
     "SETITEM": _setitem,
     "STACK_GLOBAL": partial(_take, 2, 1),
     "REDUCE": partial(_take, 2, _ENDLESS),

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fakes.engine import pickle_limits
+from fakes.engine.allowlist import EXACT202
+from fakes.engine.payload import open_payload
 from fakes.engine.pickle_limits import check_limits, check_torch_file
 from fakes.engine.tensors import PayloadError
 from tests.fakes.engine.data import hostile
@@ -194,3 +196,46 @@ def test_an_archive_may_not_unpack_to_more_than_a_payload(monkeypatch):
         archive.writestr("archive/data/0", b"\0" * 101)
     with pytest.raises(PayloadError, match="archive of more than"):
         check_torch_file(file.getvalue())
+
+
+def keys(n):
+    return b"}(" + b"".join(b"X\x04\0\0\0%04dN" % i for i in range(n)) + b"u."
+
+
+SHAPES = {
+    "lists in lists": lambda n: b"]" * n + b"a" * (n - 1) + b".",
+    "tuples in tuples": lambda n: b"N" + b"\x85" * n + b".",
+    "marks": lambda n: b"(" * n + b".",
+    "marks that are popped": lambda n: b"N" + b"(" * n + b"1" * n + b".",
+    "one list that refers to itself": lambda n: b"\x80\x04]\x94" + b"(h\x00h\x00e" * n + b".",
+    "lists of the memo": lambda n: b"\x80\x04" + b"]\x94(h\x00h\x00e" * n + b".",
+    "copies of the top": lambda n: b"]" + b"2" * n + b"0" * n + b".",
+    "keys": keys,
+    "names": lambda n: b"cbuiltins\nlist\n0" * n + b"N.",
+    "calls": lambda n: b"cbuiltins\nlist\n)R0" * n + b"N.",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_twice_as_long_a_pickle_costs_at_most_twice_as_many_steps(shape):
+    def steps(n):
+        count = 0
+
+        def line(frame, event, argument):
+            nonlocal count
+            count += 1
+            return line
+
+        before = sys.gettrace()
+        sys.settrace(line)
+        try:
+            open_payload(SHAPES[shape](n), profile_allow=EXACT202, rank=0, load_format=None, resolver=None)
+        except PayloadError:
+            pass
+        finally:
+            sys.settrace(before)
+        return count
+
+    once, twice = steps(400), steps(800)
+    assert once < 30 * len(SHAPES[shape](400)) + 500
+    assert twice - once < 1.05 * once
