@@ -11,6 +11,9 @@ _GROUP = "http: no recording has a group of trainer and engines"
 _DISK = "http: no recording has these loads from a folder"
 _SAVER = "sglang-gpu: only a GPU has the memory saver; the recordings are of a CPU"
 _SHARED = "sglang-gpu: only a GPU shares memory between processes by handles"
+_FP8 = "sglang-gpu: only a GPU has kernels for fp8; the engines of the recordings are not quantised"
+_LORA = "fake: no recording has an engine with adapters"
+_LATE = "http: no recording has a rank that reads a folder later than rank 0"
 
 ELSEWHERE: dict[str, str] = {
     "asserts-turned-into-400": "fake: the asserting build is read, not run",
@@ -44,4 +47,41 @@ ELSEWHERE: dict[str, str] = {
     "path-of-a-failure": _DISK,
     "rolls-back": _DISK,
     "empty-folder-is-fine": _DISK,
+    "written-to-the-old-mapping": _SAVER,
+    "end-forgets-the-layouts": _FP8,
+    "every-load-derives": _FP8,
+    "finalise-made-idempotent": _FP8,
+    "only-what-was-loaded": _FP8,
+    "folder-left-underived": _FP8,
+    "quantised-slots-take-their-own": _FP8,
+    "never-final": _FP8,
+    "never-across": _FP8,
+    "quantised-for-good": _FP8,
+    "llama-as-the-others": _FP8,
+    "end-derives-nothing": _FP8,
+    "updates-derive-too": _FP8,
+    "derived-once": _FP8,
+    "derived-where-changed": _FP8,
+    "disk-derives-nothing": _FP8,
+    "only-its-own-dtype": _FP8,
+    "either-way-round": _FP8,
+    "quantised-once": _FP8,
+    "llama-knows-blocks": _FP8,
+    "final-takes-more": _FP8,
+    "adapter-without-its-down-projection": _LORA,
+    "a-name-is-replaced": _LORA,
+    "unloaded-at-once": _LORA,
+    "unknown-adapters-are-none": _LORA,
+    "any-rank-will-do": _LORA,
+    "shapes-are-looked-at-first": _LORA,
+    "full-is-full": _LORA,
+    "adapters-fall-off": _LORA,
+    "one-cache-for-all-adapters": _LORA,
+    "adapters-without-the-option": _LORA,
+    "a-queued-abort-is-counted": _LORA,
+    "a-queued-abort-is-forgotten": _LORA,
+    "unloads-under-a-pause": _LORA,
+    "all-ranks-take-what-rank-0-read": _LATE,
+    "rank-0-reads-alone": _LATE,
+    "all-ranks-read-at-once": _LATE,
 }

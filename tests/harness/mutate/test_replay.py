@@ -68,14 +68,16 @@ def test_every_listed_mutant_exists_and_names_its_lane():
     ] == []
 
 
-def test_a_recording_kills_what_it_shows(tmp_path):
+def test_a_recording_kills_what_it_shows_and_nothing_that_is_listed(tmp_path):
     folder = tmp_path / "histories"
     folder.mkdir()
     shutil.copy(RECORDINGS / SMALL, folder)
-    ran = mutate(tmp_path, "death-left-out", "--replay", "histories", "-j", "1")
+    listed = ("receives-nothing", "never-final", "updates-derive-too", "served-while-away")
+    ran = mutate(tmp_path, "death-left-out", *listed, "--replay", "histories", "--everything", "-j", "1")
     assert ran.code == 0, ran.out + ran.err
     assert "RECORDED: fatal/" in ran.out
     assert "death real True fake False" in ran.out
+    assert "killed 1   elsewhere 4" in ran.out, "run, since everything is, and shown by no recording as the list says"
 
 
 @pytest.mark.parametrize(
