@@ -107,7 +107,7 @@ def run(
     )
     outputs = Outputs(junitxml=junitxml, report=report, summary=summary, histories=histories)
     raise_from_now_on()
-    return running.run(settings, info, outputs, workers=running.workers_of(workers))
+    return running.run(settings, info, outputs, workers=running.workers_of(workers, info))
 
 
 @app.command("list")

@@ -38,6 +38,8 @@ from harness.words import visible
 
 LEFT = ("refitcheck-disk-", "refitcheck-ranks-")
 """Temporary folders of one scenario, which a run that was killed leaves behind: the next one sweeps them."""
+WAITING = 4
+"""Workers where most of a run's time is spent waiting for deadlines."""
 HEADS = 4  # attention heads of every tiny model
 
 
@@ -149,14 +151,23 @@ def nothing_left(settings: Settings, book: Book) -> str:
     return f"no scenario exercises {what or 'any rule'} on engine {', '.join(settings.versions)}"
 
 
-def workers_of(text: str) -> int:
-    """A positive number, or auto: one for each core that this process may use, at most 8."""
-    if text == "auto":
-        affinity = getattr(os, "sched_getaffinity", None)
-        return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
-    if not text.isdecimal() or int(text) < 1:
+def workers_of(text: str, info: LaneInfo) -> int:
+    """A positive number, or auto: one for each core that this process may use, at most 8.
+
+    A real lane has one server, and so one worker. Where time is scaled, auto is one as well, since hurried seconds
+    suffer when cores are short; unless they pass as slowly as real ones, which a run mostly waits through: then
+    `WAITING` runs at once.
+    """
+    if text != "auto" and (not text.isdecimal() or int(text) < 1):
         raise UsageError(f"-n {text!r} is neither a positive number nor auto")
-    return int(text)
+    if info.clock == "real":
+        return 1
+    if text != "auto":
+        return int(text)
+    if info.clock == "scaled":
+        return WAITING if info.scale >= 1 else 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 1) -> int:
@@ -169,8 +180,6 @@ def run(settings: Settings, info: LaneInfo, outputs: Outputs, *, workers: int = 
     for prefix in LEFT:
         sweep(prefix)
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    if info.clock != "virtual":
-        workers = 1  # a real lane has one server, and scaled time suffers when cores are short
     units = units_of(settings, book, info.name, info.tp, shards=max(1, workers) * 4)
     folder = HistoryFolder(outputs.histories) if outputs.histories is not None else None
     reports = _execute(settings, units, workers, folder)
