@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+MOST_WORKERS = 256
+
 
 def mutate(
     mutants: Annotated[
@@ -112,10 +114,13 @@ def mutate(
 
 def _workers(text: str) -> int:
     from harness.errors import UsageError
+    from harness.words import quoted
 
     if text == "auto":
         affinity = getattr(os, "sched_getaffinity", None)
         return min(8, len(affinity(0)) if affinity else os.cpu_count() or 1)
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"-j {text!r} is neither a positive number nor auto")
+    if not text.isascii() or not text.isdecimal() or not text.strip("0"):
+        raise UsageError(f"-j {quoted(text, 40)!r} is neither a positive number nor auto")
+    if len(text) > 9 or int(text) > MOST_WORKERS:
+        raise UsageError(f"-j {quoted(text, 40)}: more than {MOST_WORKERS} processes")
     return int(text)

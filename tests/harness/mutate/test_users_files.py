@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import RefitcheckError
 from harness.mutate import catalogue, command, guard
+from harness.mutate.cli import _workers
 from harness.mutate.files import load_object
 from harness.mutate.rule_checks import book_with
 
@@ -93,3 +94,14 @@ def test_list_shows_the_rules_and_the_mutants_of_a_file(capsys):
     assert command.run(request) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [["HOUSE-1", "MUST"], ["house-abort", "HOUSE-1"]]
+
+
+@pytest.mark.parametrize("text", ["0", "00", "-1", "x", "\u0662", "257", "100000", "9" * 5000])
+def test_a_number_of_processes_that_no_machine_has_is_one_line(text):
+    with pytest.raises(RefitcheckError, match=r"^-j ") as caught:
+        _workers(text)
+    assert len(str(caught.value)) < 120
+
+
+def test_as_many_processes_as_are_asked_for():
+    assert [_workers(text) for text in ("1", "08", "256")] == [1, 8, 256]
