@@ -38,6 +38,7 @@ from harness.words import visible
 
 LEFT = ("refitcheck-disk-", "refitcheck-ranks-")
 """Temporary folders of one scenario, which a run that was killed leaves behind: the next one sweeps them."""
+MOST = 256  # worker processes
 WAITING = 4
 """Workers where most of a run's time is spent waiting for deadlines."""
 HEADS = 4  # attention heads of every tiny model
@@ -158,8 +159,10 @@ def workers_of(text: str, info: LaneInfo) -> int:
     suffer when cores are short; unless they pass as slowly as real ones, which a run mostly waits through: then
     `WAITING` runs at once.
     """
-    if text != "auto" and (not text.isdecimal() or int(text) < 1):
+    if text != "auto" and not (text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0):
         raise UsageError(f"-n {text!r} is neither a positive number nor auto")
+    if text != "auto" and int(text) > MOST:
+        raise UsageError(f"-n {text}: at most {MOST} worker processes")
     if info.clock == "real":
         return 1
     if text != "auto":

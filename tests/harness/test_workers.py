@@ -36,8 +36,14 @@ def test_no_machine_gives_more_than_eight(monkeypatch):
     assert (workers_of("auto", VIRTUAL), workers_of("20", VIRTUAL)) == (8, 20)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "some", "", "1.5"])
+@pytest.mark.parametrize("text", ["0", "-1", "some", "", "1.5", "٣", "9" * 30])
 def test_what_is_no_number_is_refused_on_every_lane(text):
     for info in (VIRTUAL, REAL):
         with pytest.raises(UsageError, match="is neither a positive number nor auto"):
             workers_of(text, info)
+
+
+def test_there_is_an_end_to_workers():
+    assert workers_of("256", VIRTUAL) == 256
+    with pytest.raises(UsageError, match="-n 100000: at most 256 worker processes"):
+        workers_of("100000", REAL)
