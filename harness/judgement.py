@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from harness.errors import HarnessError, RefitcheckError
 from harness.explore import rules as explored_rules
 from harness.faults import Fault
 from harness.history import History
-from harness.places import place_of
+from harness.places import Place, place_of
 from harness.rules import Rule, Verdict, unsupported
 from harness.suites import Book
 from harness.units import Cause, Finding
@@ -86,6 +86,24 @@ class Judgement:
         if undeclared:
             return unsupported(f"the adapter does not declare {', '.join(undeclared)} (Caps.optional)")
         return verdict
+
+    def beside(self, verdicts: Mapping[str, Finding], history: History) -> dict[str, Place | None]:
+        """Where else a history is broken, by rules of its client's side that its scenario does not name: rule -> place.
+
+        They may rest on what that scenario does not do: good for the order of findings, never for a verdict.
+        """
+        out: dict[str, Place | None] = {}
+        for rule in self._book.rules.values():
+            told_ = rule.id in verdicts or rule.id in self._book.invariants or rule.side != "refit"
+            if told_ or not version_matches(history.header.engine_version, rule.versions):
+                continue
+            try:
+                verdict = self.verdict(rule, history)
+            except HarnessError:
+                continue
+            if verdict.status != "unsupported":
+                out[rule.id] = place_of(verdict.where, history) if verdict.status == "violated" else None
+        return out
 
     def _causes(self, rule_id: str, verdicts: dict[str, Verdict], history: History) -> tuple[Cause, ...]:
         """The rules that a violated one follows from and that this very history breaks, exercised on purpose or not."""

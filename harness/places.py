@@ -43,12 +43,10 @@ class Breaches:
     judged: frozenset[str]
 
 
-def breaches_of(
-    faults: tuple[Fault, ...], places: Mapping[str, Place | None], judged: Iterable[str]
-) -> Breaches | None:
-    """What a history breaks, of the places of all its rules (None: not broken); None where that is nothing."""
+def breaches_of(faults: tuple[Fault, ...], places: Mapping[str, Place | None]) -> Breaches | None:
+    """What a history breaks, of the places of all rules that judged it (None: not broken); None where it is nothing."""
     broken = {rule: place for rule, place in places.items() if place is not None}
-    return Breaches(faults, broken, frozenset(judged)) if broken else None
+    return Breaches(faults, broken, frozenset(places)) if broken else None
 
 
 def done_in(history: History) -> set[str]:

@@ -291,6 +291,7 @@ def _here(settings: Settings, units: list[Unit], folder: HistoryFolder | None) -
 
 def _made(settings: Settings, folder: HistoryFolder | None) -> Runner:
     runner = Runner(settings)
+    runner.widely = True  # a report puts findings in order
     if folder is not None:
         runner.on_history = folder.keep
     return runner

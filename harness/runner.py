@@ -46,7 +46,10 @@ WORDS_S = 5.0
 
 
 class Runner:
-    """Executes units in this process. One lane serves them all; call `close` at the end."""
+    """Executes units in this process. One lane serves them all; call `close` at the end.
+
+    `widely`: what breaks is judged by all rules of the client's side too, for the order of findings.
+    """
 
     def __init__(self, settings: Settings, book: Book | None = None, lane: Lane | None = None) -> None:
         self.settings = settings
@@ -54,6 +57,7 @@ class Runner:
         self.lane = lane if lane is not None else load_lane(settings.lane, settings.lane_options)
         self.info = info_of(self.lane, settings.tp)
         self.tp = self.info.tp
+        self.widely = False
         self.on_history: Callable[[Unit, tuple[Fault, ...], History], None] | None = None
         self._stack = ExitStack()
         self._planted: Callable[[], Sut] | None = None
@@ -201,7 +205,7 @@ class Runner:
                 self.on_history(unit, faults, history)
             clean = self._fault_free(unit, scenario) if invariants else None
             found = self._judgement.findings(rules, invariants, faults, history, clean)
-            _note(report, faults, found, history)
+            self._note(report, faults, found, history)
             for rule_id, finding in found.items():
                 report.findings[rule_id] = worse(report.findings.get(rule_id), finding)
             report.policy = next((n.get("policy", "") for n in history.facts("caps", source="harness")), report.policy)
@@ -211,6 +215,18 @@ class Runner:
                 self._hangs[unit.sut].append(f"{scenario.id}: {hung}")
             if _enough(self._hangs[unit.sut], scenario):
                 return
+
+    def _note(
+        self, report: UnitReport, faults: tuple[Fault, ...], found: Mapping[str, Finding], history: History
+    ) -> None:
+        """What of one history only all of them together tell."""
+        places = {rule: finding.place for rule, finding in found.items() if finding.verdict.status != "unsupported"}
+        if self.widely and not faults and any(places.values()):
+            places |= self._judgement.beside(found, history)
+        breaches = breaches_of(faults, places)
+        report.breaches += [breaches] if breaches is not None else []
+        report.refits += len(history.refits())
+        report.done |= done_in(history)
 
     def _histories(self, unit: Unit, scenario: Scenario) -> Iterator[tuple[tuple[Fault, ...], History]]:
         def run(faults: tuple[Fault, ...]) -> History:
@@ -236,16 +252,6 @@ class Runner:
     def _plan(self, recorded: History) -> Sequence[tuple[Fault, ...]]:
         full = self.settings.exploration == "full" and self.lane.clock == "virtual"
         return explored_plans(recorded, engines=recorded.engines(), full=full, seed=self.settings.seed)
-
-
-def _note(report: UnitReport, faults: tuple[Fault, ...], found: Mapping[str, Finding], history: History) -> None:
-    """What of one history only all of them together tell."""
-    places = {rule: finding.place for rule, finding in found.items()}
-    judged_ = (rule for rule, finding in found.items() if finding.verdict.status != "unsupported")
-    breaches = breaches_of(faults, places, judged_)
-    report.breaches += [breaches] if breaches is not None else []
-    report.refits += len(history.refits())
-    report.done |= done_in(history)
 
 
 def _enough(hangs: Sequence[str], scenario: Scenario) -> bool:

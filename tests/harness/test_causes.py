@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.faults import parse_faults
 from harness.places import Place
 from harness.report.leads import echo_of, in_order
 from harness.report.text import failure
 from harness.results import results_of
-from harness.rules import Verdict, held
+from harness.rules import Verdict, held, violated
 from harness.runner import Runner
 from harness.scenario import Scenario
 from harness.settings import Settings
 from harness.suites import Suite
-from harness.units import Cause, Finding, units_of, worse
+from harness.units import Cause, Finding, Unit, units_of, worse
 from tests.harness.toys import ToyLane, book, rule
 
 
@@ -120,3 +122,24 @@ def test_what_is_broken_in_its_own_scenario_alone_is_no_echo():
     found, _ = results([special, ALONE], {"aux": ("SPECIAL-1", "ALONE-1")})
     assert found["ALONE-1"].status == "violated"
     assert echo_of(found["SPECIAL-1"], list(found.values())) is None
+
+
+@pytest.mark.parametrize("widely", [True, False])
+def test_what_else_a_broken_history_breaks_is_noted_for_the_order_and_for_nothing_else(widely):
+    deed = rule("DEED-1", lambda h: violated(allowed=["a"], actual="b", where=str(h.calls(origin="sut")[0])), "refit")
+    fragile = rule("FRAGILE-1", lambda h: 1 / 0, "refit")
+    missing = rule("MISSING-1", lambda _: held(1), "refit", needs=frozenset({"trainer:export"}))
+    other_side = rule("ENGINE-1", broken("x"))
+    scenarios = (
+        Scenario("s/one", frozenset({"WHOLE-1"}), refits, "fake only: a toy", side="refit"),
+        Scenario("s/two", frozenset({"DEED-1", "FRAGILE-1", "MISSING-1", "ENGINE-1"}), refits, "fake only: a toy"),
+    )
+    found = book(Suite("s", (CONTENT, NAMES, deed, fragile, missing, other_side), scenarios))
+    runner = Runner(Settings(lane="toy", suts=("tests.harness.toys:ToySut",), exploration="off"), found, ToyLane())
+    runner.widely = widely
+    report = runner.execute(Unit("s/one", "0.5.23", 1, "tests.harness.toys:ToySut"))
+    assert list(report.findings) == ["WHOLE-1"]
+    (breaches,) = report.breaches
+    assert set(breaches.places) == ({"WHOLE-1", "NAME-1", "DEED-1"} if widely else {"WHOLE-1"})
+    assert breaches.judged == set(breaches.places)
+    assert not widely or breaches.places["DEED-1"].own

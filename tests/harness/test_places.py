@@ -69,8 +69,8 @@ def test_a_refit_that_failed_by_itself_counts_as_a_fault_for_what_comes_after_it
 
 
 def test_a_history_that_breaks_nothing_has_no_breaches():
-    assert breaches_of((), {"A-1": None}, ["A-1"]) is None
-    found = breaches_of((), {"A-1": None, "B-1": Place(3)}, ["A-1", "B-1"])
+    assert breaches_of((), {"A-1": None}) is None
+    found = breaches_of((), {"A-1": None, "B-1": Place(3)})
     assert found is not None
     assert (dict(found.places), found.judged) == ({"B-1": Place(3)}, {"A-1", "B-1"})
 
