@@ -13,6 +13,7 @@ _SAVER = "sglang-gpu: only a GPU has the memory saver; the recordings are of a C
 _SHARED = "sglang-gpu: only a GPU shares memory between processes by handles"
 _FP8 = "sglang-gpu: only a GPU has kernels for fp8; the engines of the recordings are not quantised"
 _LORA = "fake: no recording has an engine with adapters"
+_WORKER = "sglang-gpu: the engines of the recordings have neither a GPU nor checkpoint-engine, and open no socket"
 _LATE = "http: no recording has a rank that reads a folder later than rank 0"
 
 ELSEWHERE: dict[str, str] = {
@@ -84,4 +85,12 @@ ELSEWHERE: dict[str, str] = {
     "all-ranks-take-what-rank-0-read": _LATE,
     "rank-0-reads-alone": _LATE,
     "all-ranks-read-at-once": _LATE,
+    "one-socket-for-all-ranks": _WORKER,
+    "missing-id-is-no-failure": _WORKER,
+    "worker-answers-nothing-bad": _WORKER,
+    "refused-inside-a-session": _WORKER,
+    "ipc-read-at-the-end": _WORKER,
+    "ipc-any-handle": _WORKER,
+    "ipc-failures-are-kept": _WORKER,
+    "ipc-ends-the-session": _WORKER,
 }

@@ -132,5 +132,7 @@ class LateRanks:
             names = weights.load(event.value)
         except LoadError as error:
             raise Crash(error.type, error.message, rank) from None
+        except Exception as error:  # what Python itself trips over: a number of too many digits, say
+            raise Crash(type(error).__name__, str(error), rank) from error
         updater.loaded(rank, names, read.update, "disk")
         weights.finalise()
