@@ -98,7 +98,8 @@ class LateRanks:
 
     def run(self) -> bool:
         """Everything that is due; whether anything was. Raises `Crash`."""
-        return any([self._go_on(rank, queue) for rank, queue in list(self._queues.items())])
+        went_on = [self._go_on(rank, queue) for rank, queue in list(self._queues.items())]
+        return any(went_on)
 
     def _go_on(self, rank: int, queue: deque[Read]) -> bool:
         read = queue[0]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from harness.errors import UsageError
@@ -221,7 +222,7 @@ def _session(
     host: Any,
     changes: since.Changes | None,
     known: equivalent.Equivalents,
-    places: dict[str, tuple[str, ...]],
+    places: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Outcome:
     screen = Bar() if sys.stderr.isatty() else Log()
     ask = {"host": described, "path": [str(Path.cwd())], "catalogues": list(request.catalogues)}
