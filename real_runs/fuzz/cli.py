@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from harness.errors import HarnessError, UsageError
+from harness.outputs import Outputs
 from harness.settings import DEFAULT_VERSION
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def diff(
     """Compare the fake with SGLang on random calls, legal and illegal; a difference comes as its shortest sequence."""
     if oracle == bool(against):
         raise UsageError("diff needs one of --oracle and --against URL|sglang-cpu:VERSION")
+    for folder in (keep_record, keep_corpus, keep_test):  # now, and not after some hours
+        Outputs(histories=folder).check()
     if against:
         from real_runs.fuzz.server_run import ServerSettings
 

@@ -81,7 +81,7 @@ class ServerVocabulary:
         if self._sessions:
             draws |= {"begin_weight_update": self._begin, "end_weight_update": lambda d, to: to.add(s.END)}
         self._draws = draws
-        self._others: list[Draw] = [self._malformed, self._wrong_update, _get("no_such_route"), _get("weight_version")]
+        self._others: list[Draw] = [self._malformed, self._wrong_update, _elsewhere, _get("weight_version")]
         self.operations = tuple(draws)
         self.states: list[State] = [
             (*traffic, session, released)
@@ -279,3 +279,21 @@ _NO_MODE: tuple[str, dict[str, Any]] = ("pause_generation", {})
 
 def _get(op: str) -> Draw:
     return lambda d, to: to.put(s.get(op))
+
+
+def _elsewhere(d: Digits, to: Draft) -> None:
+    """Routes that no table has: of adapters, which the server was not started with, and some that say little."""
+    adapter = {"lora_name": "a", "lora_path": "/nowhere"}
+    to.put(
+        d.of([
+            s.get("no_such_route"),
+            s.get("get_server_info", compare="keys"),
+            s.get(""),
+            s.call("slow_down", {"forward_sleep_time": None}),
+            s.get("slow_down"),
+            s.call("load_lora_adapter", adapter),
+            s.call("load_lora_adapter", {}),
+            s.call("load_lora_adapter_from_tensors", {"lora_name": "a", "config_dict": {}, "serialized_tensors": ""}),
+            s.call("unload_lora_adapter", {"lora_name": "a"}),
+        ])
+    )  # fmt: skip
