@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError, Unsupported
+from harness.errors import HarnessError, Unsupported, UsageError
 from harness.reference.adapter import ReferenceSut
 from harness.sut.adapters.start import uncounted
 from harness.sut.protocol import Caps, Fleet
-from real_runs.env import EnvError
+from real_runs.making import EnvError, EnvUsage
 from real_runs.megatron_bridge import environment
 from real_runs.megatron_bridge.jobs import Job, JobFailed, job_of
 from real_runs.megatron_bridge.trainer import BridgeTrainer
@@ -79,6 +79,8 @@ def _python() -> Path:
 def _job(world: int, tensor: int, pipeline: int) -> Job:
     try:
         return job_of(_python(), world, tensor, pipeline)
+    except EnvUsage as error:
+        raise UsageError(f"megatron-bridge: {error}") from error
     except (JobFailed, EnvError) as error:
         raise HarnessError(f"megatron-bridge: {error}") from error
 

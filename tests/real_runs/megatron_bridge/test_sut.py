@@ -37,8 +37,11 @@ def test_where_it_is_not_made_it_says_which_command_makes_it():
 
 def test_a_given_environment_without_python_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv(environment.GIVEN, str(tmp_path))
-    with pytest.raises(making.EnvUsage, match=r"REFITCHECK_MEGATRON_BRIDGE_ENV=.* has no bin/python"):
+    said = r"REFITCHECK_MEGATRON_BRIDGE_ENV=.* has no bin/python$"
+    with pytest.raises(making.EnvUsage, match=said):
         environment.find()
+    with pytest.raises(UsageError, match=f"^megatron-bridge: {said}"):
+        MegatronBridgeSut().setup(Rig().fleet)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
     assert environment.make() == tmp_path
