@@ -15,6 +15,7 @@ from harness.outputs import Outputs
 from harness.pool import Crew, any_apart
 from harness.pytest_report import Gathered
 from harness.report import text
+from harness.report.run import Run
 from harness.results import Result, results_of
 from harness.rules import Rule
 from harness.run import check_names, settings_from
@@ -22,6 +23,7 @@ from harness.runner import Runner
 from harness.settings import DEFAULT_SEED, DEFAULT_VERSION, HANG_TIMEOUT_S, Settings, named
 from harness.suites import Book, load_book
 from harness.units import Unit, UnitReport, units_of
+from harness.words import visible
 
 
 class Session:
@@ -124,10 +126,16 @@ class Session:
 
     def write(self) -> tuple[list[str], list[str]]:
         """Write the files of the run: their names, and a line for each that could not be written."""
+        return self._outputs.write(self._done()) if self._gathered.judged else ([], [])
+
+    def starting(self) -> list[str]:
+        """The lines that say where to start, of several findings."""
+        blocks = text.starting(self._done()) if self._gathered.judged else []
+        return [line for block in blocks for line in visible(block).splitlines()]
+
+    def _done(self) -> Run:
         self._gathered.reports |= self._reports
-        if not self._gathered.judged:
-            return [], []
-        return self._outputs.write(self._gathered.run(self.settings, self.book, self.info, self._units, self.unmet()))
+        return self._gathered.run(self.settings, self.book, self.info, self._units, self.unmet())
 
     def group(self, rule: Rule, version: str, sut: str) -> str:
         """Items of one group share explored histories and belong on one xdist worker; "" for an item on its own."""
@@ -152,6 +160,7 @@ class Session:
     def _run(self) -> Runner:
         if self._runner is None:
             self._runner = Runner(self.settings, self.book)
+            self._runner.widely = True
         return self._runner
 
 

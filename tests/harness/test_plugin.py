@@ -198,6 +198,31 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(pytester, 
     assert "ERROR: no/r.json: no such folder" in "".join(capfd.readouterr()).replace(f"{pytester.path}/", "")
 
 
+TWO_BROKEN = """
+from harness.rules import violated
+from harness.scenario import Scenario
+from harness.suites import Suite
+from tests.harness.toys import refits, rule
+
+def broken(history):
+    return violated(allowed=["a"], actual="b", where="refit 0 on e0")
+
+def suite():
+    rules = rule("TOY-1", broken, "refit", follows=("TOY-2",)), rule("TOY-2", broken, "refit", mend="flush")
+    both = frozenset({"TOY-1", "TOY-2"})
+    return Suite("toy", rules, (Scenario("toy/refits", both, refits, "fake only: a toy", side="refit"),))
+"""
+
+
+def test_of_several_findings_it_is_told_where_to_start(pytester, suite, capfd):
+    (suite / "__init__.py").write_text(TWO_BROKEN)
+    code, names, out = outcome(pytester, capfd, "toysuite", *TOYS, *OFF)
+    assert (code, set(names.values())) == (1, {"failed"})
+    assert "→ start here: TOY-2 (0.5.23, toy): b\n  where    toy/refits: refit 0 on e0\n  mend     flush\n" in out
+    assert "  with it  TOY-1 (likely of it, in the same history)\n" in out
+    assert "start here" not in outcome(pytester, capfd, "toysuite", *TOYS, *OFF, "--rule", "TOY-1")[2]
+
+
 def test_that_refits_fail_without_any_fault_is_told(pytester, suite, capfd):
     from tests.harness import test_misbehaving_clients
 

@@ -135,7 +135,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return  # interrupted, as a run that then writes nothing
     unmet = ours.unmet()
     said, unwritten = ours.write()
-    config.stash[_SAID] = [*ours.raised(), *(f"? {line}" for line in (unmet, *unwritten) if line), *said]
+    beside = [*ours.raised(), *ours.starting()]
+    config.stash[_SAID] = [*beside, *(f"? {line}" for line in (unmet, *unwritten) if line), *said]
     if session.exitstatus == 0 and (unmet or unwritten):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if unmet else pytest.ExitCode.USAGE_ERROR
 
