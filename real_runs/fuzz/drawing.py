@@ -24,7 +24,8 @@ BACKEND = "refitcheck"
 class Even(PrimitiveProvider):
     """Integers and booleans, each as likely as the other; strategies of anything else are refused."""
 
-    number: ClassVar[int]
+    number: ClassVar[int] = 0
+    """The seed of the next one that hypothesis makes."""
 
     def __init__(self, conjecturedata: ConjectureData | None, /) -> None:
         super().__init__(conjecturedata)
@@ -53,12 +54,15 @@ class Even(PrimitiveProvider):
     draw_float = draw_string = draw_bytes = _refused
 
 
+AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Even"
+
+
 def draw(
     strategy: st.SearchStrategy[T], number: int, count: int, use: Callable[[T], None], *, shrink: bool = False
 ) -> None:
     """Call `use` with `count` values, the same for the same `number`. With `shrink`, an exception of `use` is raised
     for the smallest value that hypothesis finds it for."""
-    AVAILABLE_PROVIDERS[BACKEND] = type("Numbered", (Even,), {"number": number})
+    Even.number = number
 
     @seed(number)
     @settings(
