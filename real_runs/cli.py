@@ -64,7 +64,7 @@ def make(
 ) -> None:
     """Make the environment of VERSION, unless it is there: about two minutes and 1.7 GB. Prints its folder.
 
-    That of megatron-bridge takes half a minute and 0.9 GB.
+    That of megatron-bridge takes 40 s and 0.9 GB.
     """
     with _one_line():
         if version == megatron_bridge.NAME:

@@ -47,7 +47,7 @@ def find() -> Path | None:
 
 
 def make(*, progress: Progress = print, torch_index: str | None = None) -> Path:
-    """Its folder, made when it is not there yet (half a minute, 0.9 GB). EnvError, with one line."""
+    """Its folder, made when it is not there yet (40 s, 0.9 GB). EnvError, with one line."""
     ready = find()
     if ready is not None:
         return ready.parent.parent

@@ -31,13 +31,13 @@ def judged(sut, options):
     return set(broken), report.raised, " ".join(found.verdict.actual for found in broken.values())
 
 
-@pytest.mark.parametrize("options", CUTS, ids=str)
+@pytest.mark.parametrize("options", CUTS, ids=("tp2", "pp2"))
 def test_used_as_it_is_meant_it_breaks_nothing(options):
     assert judged(GOOD, options) == (set(), "", "")
 
 
 @pytest.mark.parametrize("plant", ["Renames", "LeavesOut"])
-@pytest.mark.parametrize("options", CUTS, ids=str)
+@pytest.mark.parametrize("options", CUTS, ids=("tp2", "pp2"))
 def test_a_tensor_under_another_name_or_left_out(plant, options):
     broken, raised, actual = judged(PLANT.format(plant), options)
     assert broken == {"NAME-71", "VERIF-1", "VER-4"}
@@ -45,7 +45,7 @@ def test_a_tensor_under_another_name_or_left_out(plant, options):
     assert "never sent: model.layers.1.self_attn.q_proj.weight" in actual
 
 
-@pytest.mark.parametrize("options", CUTS, ids=str)
+@pytest.mark.parametrize("options", CUTS, ids=("tp2", "pp2"))
 def test_a_rank_that_does_not_drain_is_a_verdict_at_the_deadline_and_named(options):
     broken, raised, actual = judged(PLANT.format("StopsAlone"), options)
     assert broken == {"SESS-3"}
