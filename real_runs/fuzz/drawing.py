@@ -60,9 +60,10 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.Even"
 def draw(
     strategy: st.SearchStrategy[T], number: int, count: int, use: Callable[[T], None], *, shrink: bool = False
 ) -> None:
-    """Call `use` with `count` values, the same for the same `number`. With `shrink`, an exception of `use` is raised
-    for the smallest value that hypothesis finds it for."""
+    """Call `use` with `count` values, the same for the same `number`. An exception of `use` ends it; with `shrink` it
+    is raised for the smallest value that hypothesis finds it for."""
     Even.number = number
+    ended: list[Exception] = []
 
     @seed(number)
     @settings(
@@ -76,6 +77,14 @@ def draw(
     )
     @given(strategy)
     def one(value: T) -> None:
-        use(value)
+        if shrink:
+            use(value)
+        elif not ended:
+            try:
+                use(value)
+            except Exception as error:  # hypothesis would try the same value again, and find that it is flaky
+                ended.append(error)
 
     one()
+    if ended:
+        raise ended[0]

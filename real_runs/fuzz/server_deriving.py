@@ -21,8 +21,10 @@ from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.profiles import PROFILES
 from harness.errors import HarnessError
 from real_runs.comparing import Difference, Exchange, differences
+from real_runs.fuzz.cells import Cell
 from real_runs.fuzz.deriving import Derived
 from real_runs.fuzz.drawing import draw
+from real_runs.fuzz.server_cells import operation
 from real_runs.fuzz.server_search import CHUNK, comparable, ran_out
 from real_runs.fuzz.server_steps import ServerVocabulary
 from real_runs.fuzz.sides import DTYPE, FakeSide, Side
@@ -65,13 +67,17 @@ def asked(base: EngineProfile, real: Side, model: TinyModel, steps: int, number:
     for session in ("refuse", "none"):
         kind = msgspec.structs.replace(base, session=session, selector=session != "none", flush_failure="refuse")
         words, chunk = ServerVocabulary(kind, bypass=False, tp=model.tp), number
-        left = steps // 2
+        left, reached = steps // 2, set[Cell]()
 
-        def one(numbers: list[int], words: ServerVocabulary = words, chunk: int = chunk) -> None:
+        def one(
+            numbers: list[int], words: ServerVocabulary = words, chunk: int = chunk, reached: set[Cell] = reached
+        ) -> None:
             nonlocal left
-            sequence = words.sequence(numbers)
-            if left <= 0 or any(answer.ending == "timeout" for answer in fake.perform(sequence).answers):
+            sequence = words.sequence(numbers, [cell for cell in words.cells if cell not in reached])
+            expected = fake.perform(sequence)
+            if left <= 0 or any(answer.ending == "timeout" for answer in expected.answers):
                 return
+            reached.update(zip(map(operation, expected.answers), fake.states, strict=True))
             got = real.perform(sequence)
             tape.add(Taped(seed=chunk, sequence=sequence, answers=list(got.answers), died=got.died))
             left -= len(got.answers)

@@ -37,6 +37,8 @@ DTYPE = "float32"
 """Tokens are compared exactly at float32 only."""
 DEATH_S = 15.0
 """How long an engine gets to die of a call."""
+RESETS = 3
+"""How often a fresh server is reset: on a crowded machine its first generation may take longer than a call may."""
 
 
 class Side(Protocol):
@@ -118,7 +120,7 @@ class RealSide:
             return
         self.starts += 1
         self._server.start()
-        if not self._cleaner.reset():
+        if not any(self._cleaner.reset() for _ in range(RESETS)):
             raise HarnessError("a fresh server does not come clean")
 
 

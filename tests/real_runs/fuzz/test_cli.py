@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from harness.errors import HarnessError, UsageError
 from real_runs.fuzz import cli, oracle_run, records, server_run
 from real_runs.fuzz.server_cells import LIVES
-from real_runs.fuzz.sides import Attached, FakeSide, attached, tiny
+from real_runs.fuzz.sides import Attached, FakeSide, RealSide, attached, tiny
 from real_runs.fuzz.tape import read
 from tests.real_runs.fuzz.scripted_oracle import ScriptedOracle, lies_about_a_second_begin
 from tests.real_runs.fuzz.test_server_search import WORDS, plant
@@ -188,3 +188,35 @@ def free_port():
     with contextlib.closing(socket.socket()) as held:  # bound but not listening: every connection is refused
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+class Slow:
+    """A server of ours in whose place nothing runs; `clean` says how each reset goes."""
+
+    alive = False
+
+    def __init__(self, *clean):
+        self.clean, self.starts = list(clean), 0
+
+    def start(self):
+        self.starts += 1
+
+    def reset(self):
+        return self.clean.pop(0)
+
+
+@pytest.mark.parametrize("clean", [[True], [False, True], [False, False, True]])
+def test_a_fresh_server_whose_first_answers_are_late_is_reset_again(clean):
+    server = Slow(*clean)
+    side = RealSide(server, tiny(), {})
+    side._cleaner = server
+    side._clean()
+    assert (server.starts, server.clean) == (1, [])
+
+
+def test_a_fresh_server_that_does_not_come_clean_is_no_server():
+    server = Slow(False, False, False)
+    side = RealSide(server, tiny(), {})
+    side._cleaner = server
+    with pytest.raises(HarnessError, match="does not come clean"):
+        side._clean()

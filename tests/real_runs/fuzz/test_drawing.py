@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fakes.engine.profiles import profile
+from harness.errors import HarnessError
 from real_runs.fuzz.drawing import Even, draw
 from real_runs.fuzz.server_search import CHUNK
 from real_runs.fuzz.server_steps import ServerVocabulary
@@ -64,6 +65,19 @@ def test_the_smallest_value_of_an_exception_is_found():
     with pytest.raises(KeyError, match="1001"):
         draw(st.integers(0, WIDTH - 1), 0, 50, use, shrink=True)
     assert max(tried) > 1001
+
+
+def test_an_exception_ends_it_and_comes_as_it_is():
+    tried = []
+
+    def use(value):
+        tried.append(value)
+        if len(tried) == 3:
+            raise HarnessError("gone")
+
+    with pytest.raises(HarnessError, match="gone"):
+        draw(st.integers(0, WIDTH - 1), 0, 50, use)
+    assert len(tried) == 3
 
 
 def test_what_is_not_drawn_evenly_is_refused():
