@@ -14,6 +14,7 @@ _SHARED = "sglang-gpu: only a GPU shares memory between processes by handles"
 _FP8 = "sglang-gpu: only a GPU has kernels for fp8; the engines of the recordings are not quantised"
 _LORA = "fake: no recording has an engine with adapters"
 _WORKER = "sglang-gpu: the engines of the recordings have neither a GPU nor checkpoint-engine, and open no socket"
+_DRAFT = "fake: no recording has an engine with a draft model"
 _LATE = "http: no recording has a rank that reads a folder later than rank 0"
 
 ELSEWHERE: dict[str, str] = {
@@ -93,4 +94,10 @@ ELSEWHERE: dict[str, str] = {
     "ipc-any-handle": _WORKER,
     "ipc-failures-are-kept": _WORKER,
     "ipc-ends-the-session": _WORKER,
+    "disable-draft-model-is-not-read": _DRAFT,
+    "draft-comes-back": _DRAFT,
+    "draft-hears-broadcasts": _DRAFT,
+    "draft-hears-no-broadcast": _DRAFT,
+    "frozen-draft-stays-as-it-is": _DRAFT,
+    "selector-is-not-read": _DRAFT,
 }
