@@ -88,7 +88,15 @@ def _as_qwen(original: Any) -> Any:
 
 
 def _takes_more(original: Any) -> Any:
-    return lambda self, name, loaded, stacked: True
+    def takes(self: Any, name: str, loaded: Any, *, stacked: bool) -> bool:
+        from fakes.engine.loading import LoadError
+
+        try:
+            return bool(original(self, name, loaded, stacked=stacked))
+        except LoadError:
+            return False
+
+    return takes
 
 
 PLANTS = (
