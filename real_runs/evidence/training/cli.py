@@ -50,7 +50,10 @@ def validate(
                 "refusals": [one._asdict() for one in refused],
                 "measured": measured,
             }
-            output.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+            try:
+                output.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+            except OSError as error:  # a full disk has no name
+                raise UsageError(f"--output {output}: {error.strerror or error}") from None
     for one in refused:
         typer.echo(f"✗ {one.rule} {one.line}")
     if measured is not None:
