@@ -74,6 +74,8 @@ def run(request: Request) -> int:
         raise UsageError("--replay judges the catalogue's engine mutants: it takes no --target, --tests, --sut")
     if request.replay is not None and request.rules:
         raise UsageError("--replay judges by recordings: it takes no --rule")
+    if request.replay is not None and not request.replay.is_dir():
+        raise UsageError(f"{request.replay}: no recordings (*.jsonl.xz)")
     if request.report is not None and request.report.exists() and not request.report.is_dir():
         raise UsageError(f"{request.report}: is not a folder")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:

@@ -103,5 +103,14 @@ def test_a_number_of_processes_that_no_machine_has_is_one_line(text):
     assert len(str(caught.value)) < 120
 
 
+def test_a_folder_of_recordings_that_is_none_is_told_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "load", lambda files: pytest.fail("loaded"))
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(RefitcheckError, match="no recordings") as caught:
+            command.run(command.Request(replay=place))
+        assert caught.value.exit_code == 4
+
+
 def test_as_many_processes_as_are_asked_for():
     assert [_workers(text) for text in ("1", "08", "256")] == [1, 8, 256]
