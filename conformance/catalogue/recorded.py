@@ -6,7 +6,7 @@ recording shows each of them.
 
 from __future__ import annotations
 
-_UNREAD = "fake: the deaths of this version are in no recording"
+_UNREAD = "fake: this death of its version is in no recording"
 _GROUP = "http: no recording has a group of trainer and engines"
 _DISK = "http: no recording has these loads from a folder"
 _SAVER = "sglang-gpu: only a GPU has the memory saver; the recordings are of a CPU"
