@@ -187,8 +187,8 @@ class Generator:
                 await tm.pause_cond.wait_for(lambda: not tm.is_pause)
             self._heed_aborts(request.items, states)
             async with tm.update_lock.reader:
-                self._heed_aborts(request.items, states)
                 await self._resolve_lora(request, states)
+                self._heed_aborts(request.items, states)
                 if request.refusal:
                     raise ValueError(request.refusal)
                 if request.n > 1:

@@ -12,9 +12,9 @@ from tests.fakes.engine.control.test_parallel_samples import body, sent
 DISK = ("update_weights_from_disk", {"model_path": "/elsewhere"})
 
 
-def updating() -> Driver:
+def updating(**config: Any) -> Driver:
     """An engine whose update holds the lock until `finish_reads`."""
-    engine = Driver("0.5.17")
+    engine = Driver("0.5.17", **config)
     engine.hang = {"ReadDisk"}
     engine.start(*DISK)
     return engine
@@ -41,6 +41,17 @@ def test_what_was_aborted_while_it_waited_for_an_update_is_not_sent() -> None:
     engine.disk["/elsewhere"] = []
     engine.finish_reads()
     assert (engine.result(waiting).status, found) == (499, [])
+
+
+def test_an_adapter_that_nobody_has_is_missed_before_the_abort_is_looked_for() -> None:
+    """managers/tokenizer_manager.py:788@0.5.17."""
+    engine = updating(enable_lora=True, max_lora_rank=8, lora_target_modules=["all"])
+    waiting = engine.start("generate", generate_body(4, rid="one", lora_path="nobody"))
+    engine.start("abort_request", {"rid": "one"})
+    engine.hang = set()
+    engine.disk["/elsewhere"] = []
+    engine.finish_reads()
+    assert engine.result(waiting).status == 400
 
 
 @pytest.mark.parametrize(
