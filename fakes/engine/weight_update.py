@@ -270,10 +270,10 @@ class WeightUpdater:
                         self.draft.ranks[effect.rank].load(results[effect.id].value)
                     else:
                         applied = scheduler.ranks[effect.rank].load(results[effect.id].value)
-            except LoadError as error:
+            except Exception as error:  # whatever a load raises (model_runner_components/weight_updater.py:334@0.5.23)
                 self.wholeness.break_()
                 if effect.rank == 0:
-                    reply = failed(m.PARTIAL(error=error.message))
+                    reply = failed(m.PARTIAL(error=error.message if isinstance(error, LoadError) else str(error)))
                 continue
             self._fact(effect.rank, applied, effect.rank, load_format, "")
         if reply is not None:

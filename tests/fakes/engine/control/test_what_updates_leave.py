@@ -13,14 +13,30 @@ from fakes.engine.request import _scaled
 from tests.fakes.engine.control.driver import Driver, generate_body
 from tests.fakes.engine.ipc.test_ranks import BUFFER, NONE, Wire
 
+GROUP = {
+    "master_address": "127.0.0.1", "master_port": 29500, "rank_offset": 1, "world_size": 2, "group_name": "g",
+    "backend": "gloo",
+}  # fmt: skip
+
+
+def test_a_broadcast_that_cannot_be_loaded_is_told_whatever_is_raised() -> None:
+    """int() of too many digits (layers/utils/common.py:16, model_runner_components/weight_updater.py:334@0.5.23)."""
+    engine = Driver("0.5.23")
+    assert engine.call("init_weights_update_group", GROUP).status == 200
+    engine.call("begin_weight_update", {})
+    name = f"model.layers.{'1' * 5000}.x"
+    engine.broadcast = [(name, np.zeros(3, np.float32))]
+    body = {"names": [name], "dtypes": ["float32"], "shapes": [[3]], "group_name": "g"}
+    reply = engine.call("update_weights_from_distributed", body)
+    assert reply.status == 400
+    assert reply.body["message"].startswith("Failed to update parameter online: Exceeds the limit (4300 digits)")
+    assert engine.died is None
+    assert engine.core.scheduler.updater.torn
+
 
 def test_a_broadcast_in_a_session_leaves_it_torn_until_its_end() -> None:
     engine = Driver("0.5.23")
-    group = {
-        "master_address": "127.0.0.1", "master_port": 29500, "rank_offset": 1, "world_size": 2, "group_name": "g",
-        "backend": "gloo",
-    }  # fmt: skip
-    assert engine.call("init_weights_update_group", group).status == 200
+    assert engine.call("init_weights_update_group", GROUP).status == 200
     engine.call("begin_weight_update", {})
     engine.broadcast = list(engine.weights(1).items())
     body = {
