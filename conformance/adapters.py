@@ -16,6 +16,7 @@ from fakes.outcome import Outcome
 from fakes.trace import Origin
 from harness.bench import CANARY_TOKENS, Bench, generation
 from harness.lanes.base import EngineHandle, Expected
+from harness.lanes.info import info_of
 
 RANK, ALPHA = 4, 8
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -50,8 +51,9 @@ def tensors(weights: Mapping[str, np.ndarray], seed: int, rank: int = RANK) -> N
 
 
 def engine(bench: Bench, **changes: Any) -> EngineHandle:
-    """An engine in float32 that takes adapters."""
-    return bench.engine(dtype="float32", **{**LAUNCH, **changes})
+    """An engine that takes adapters: in float32, as the truth is; on a GPU kernels want bfloat16."""
+    dtype = "bfloat16" if info_of(bench.lane).kind == "sglang" else "float32"
+    return bench.engine(dtype=dtype, **{**LAUNCH, **changes})
 
 
 def load(bench: Bench, e: EngineHandle, name: str, seed: int, *, named: Named | None = None, **changes: Any) -> Outcome:

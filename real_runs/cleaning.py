@@ -58,6 +58,8 @@ class Cleaner:
             return False
         if has_sessions(self._server.spec.version):
             self.ask("end_weight_update", {})  # 400 when none is open
+        if not self._unload_adapters():
+            return False
         # Without a memory saver release is idempotent, so this leaves no tag behind, whichever were released before.
         if not self.ask("release_memory_occupation", {}).ok or not self.ask("resume_memory_occupation", {}).ok:
             return False
@@ -71,6 +73,15 @@ class Cleaner:
             return False
         tokens = answer.body["output_ids"]
         return bool(self._tokens.setdefault(seed, tokens) == tokens and self._flush())
+
+    def _unload_adapters(self) -> bool:
+        """Whether no adapter is loaded any more: /v1/models names them (entrypoints/http_server.py:2010@0.5.23)."""
+        if "--enable-lora" not in self._server.spec.extra:
+            return True
+        listed = self.ask("v1/models", method="GET")
+        models = listed.body.get("data", []) if isinstance(listed.body, dict) else []
+        names = [str(model["id"]) for model in models if model.get("parent")]
+        return listed.ok and all(self.ask("unload_lora_adapter", {"lora_name": name}).ok for name in names)
 
     def _own_folder(self) -> bool:
         """Whether it says that it serves the folder that it was started with: an update from a disk changes that."""

@@ -353,7 +353,7 @@ class SglangCpuLane:
         out: list[str] = []
         for name, value in sorted(options.items()):
             if name in self.flags:
-                out += [self.flags[name], str(value)]
+                out += [self.flags[name], *map(str, value if isinstance(value, (tuple, list)) else (value,))]
             elif name in self.switches:
                 out += [self.switches[name]] if value else []
             elif value not in (False, None):

@@ -58,9 +58,18 @@ class SglangGpuLane(SglangCpuLane):
     where = "real, http, cuda"
     provides = frozenset()  # a group with engines on GPUs needs NCCL, and a GPU for the trainer's rank
     max_live = 4
+    flags: Mapping[str, str] = {
+        **SglangCpuLane.flags,
+        "max_running_requests": "--max-running-requests",
+        "max_lora_rank": "--max-lora-rank",
+        "max_loras_per_batch": "--max-loras-per-batch",
+        "max_loaded_loras": "--max-loaded-loras",
+        "lora_target_modules": "--lora-target-modules",
+    }
     switches: Mapping[str, str] = {
         "enable_memory_saver": "--enable-memory-saver",
         "enable_weights_cpu_backup": "--enable-weights-cpu-backup",
+        "enable_lora": "--enable-lora",
     }
     option_names = ("cuda_graph", "evidence", "gpus", "model", "python", "quiet", "site", "spares")
 

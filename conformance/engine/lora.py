@@ -14,6 +14,8 @@ from harness.scenario import ScenarioList
 scenarios = ScenarioList("engine/lora")
 LEAKS = "<0.5.22,!=miles"
 READ = "not yet: LoRA's buffers need pinned memory, which an engine on a CPU has not"
+SEEN = "validated: 0.5.23 2026-11-30"
+GPU = "sglang-gpu"  # in bfloat16, so that what compares tokens with a truth in float32 stays with the fakes
 
 
 def using(bench: Bench, e: EngineHandle, name: str, n: int) -> Pending:
@@ -45,7 +47,7 @@ def a_name_that_is_taken(bench: Bench) -> None:
     ask(bench, e, "taken", "one")
 
 
-@scenarios.add("LORA-53", relation=READ, lanes=["fake"])
+@scenarios.add("LORA-53", relation=SEEN, lanes=["fake", GPU])
 def unloaded_while_it_is_used(bench: Bench) -> None:
     """And gone afterwards."""
     e = engine(bench)
@@ -58,7 +60,7 @@ def unloaded_while_it_is_used(bench: Bench) -> None:
     ask(bench, e, "gone", "one", origin="probe")
 
 
-@scenarios.add("LORA-54", relation=READ, lanes=["fake", "http"])
+@scenarios.add("LORA-54", relation=SEEN, lanes=["fake", "http", GPU])
 def names_that_nobody_loaded(bench: Bench) -> None:
     """In a request, and in an unload."""
     e = engine(bench)
@@ -68,7 +70,7 @@ def names_that_nobody_loaded(bench: Bench) -> None:
     e.call(UNLOAD, {"lora_name": "nobody"})
 
 
-@scenarios.add("LORA-55", relation=READ, lanes=["fake", "http"])
+@scenarios.add("LORA-55", relation=SEEN, lanes=["fake", "http", GPU])
 def adapters_that_do_not_fit(bench: Bench) -> None:
     """A rank above the launch's, a module beside the launch's, DoRA."""
     e = engine(bench, lora_target_modules=("q_proj", "k_proj", "v_proj"))
@@ -83,7 +85,7 @@ def adapters_that_do_not_fit(bench: Bench) -> None:
         load(bench, e, kind, 1, **changes)
 
 
-@scenarios.add("LORA-56", relation=READ, lanes=["fake"], fatal=True)
+@scenarios.add("LORA-56", relation=SEEN, lanes=["fake", GPU], fatal=True)
 def tensors_of_another_rank(bench: Bench) -> None:
     """Two rows, where the configuration says four."""
     e = engine(bench)
@@ -126,7 +128,7 @@ def base_weights_under_an_adapter(bench: Bench) -> None:
     ask(bench, e, "base")
 
 
-@scenarios.add("LORA-60", relation=READ, lanes=["fake", "http"])
+@scenarios.add("LORA-60", relation=SEEN, lanes=["fake", "http", GPU])
 def an_engine_without_adapters(bench: Bench) -> None:
     """Launched without --enable-lora."""
     e = bench.e0
@@ -158,13 +160,13 @@ def an_abort_in_the_queue(bench: Bench) -> None:
     aborted_in_the_queue(bench)
 
 
-@scenarios.add("LORA-62", relation=READ, lanes=["fake"], versions=">=0.5.22")
+@scenarios.add("LORA-62", relation=SEEN, lanes=["fake", GPU], versions=">=0.5.22")
 def an_abort_in_the_queue_that_is_counted(bench: Bench) -> None:
     """Its adapter is free again."""
     aborted_in_the_queue(bench)
 
 
-@scenarios.add("LORA-63", relation=READ, lanes=["fake"], versions=">=0.5.21")
+@scenarios.add("LORA-63", relation=SEEN, lanes=["fake", GPU], versions=">=0.5.21")
 def unloaded_under_a_pause(bench: Bench) -> None:
     """The request that uses it is retracted, and cannot end; other loads wait for that unload."""
     e = engine(bench)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fakes.outcome import Outcome
 from fakes.tiny import tiny_config, tiny_weights, write_model
 from fakes.trace import TraceWriter
 from harness.errors import HarnessError, Unsupported, UsageError
@@ -16,6 +17,7 @@ from harness.lanes.base import EngineSpec
 from harness.lanes.loader import load_lane
 from real_runs import pool as pool_module
 from real_runs import sglang_cpu, sglang_gpu
+from real_runs.cleaning import Cleaner
 from real_runs.preflight import Finding
 from real_runs.sglang_gpu import SglangGpuLane
 from tests.real_runs.scripted_lane import FreePayloads, ScriptedServer
@@ -115,6 +117,35 @@ def test_the_memory_saver_is_there_by_option(make):
         "--enable-weights-cpu-backup",
     )
     assert lane.server_spec(EngineSpec("0.5.23", options=(("enable_memory_saver", False),))).extra == ()
+
+
+def test_adapters_are_launched_with_their_modules(make):
+    options = (("enable_lora", True), ("lora_target_modules", ("q_proj", "v_proj")), ("max_lora_rank", 8))
+    extra = make().server_spec(EngineSpec("0.5.23", options=options)).extra
+    assert extra == ("--enable-lora", "--lora-target-modules", "q_proj", "v_proj", "--max-lora-rank", "8")
+
+
+@pytest.mark.parametrize(("refused", "clean"), [((), True), (("two",), False)])
+def test_adapters_of_one_scenario_are_gone_before_the_next(refused, clean):
+    asked = []
+
+    class Listed:
+        spec = SimpleNamespace(extra=("--enable-lora",), api_key=None, admin_api_key=None)
+
+        class client:  # noqa: N801
+            @staticmethod
+            def request(method, op, body, **_):
+                if op == "v1/models":
+                    models = [{"id": "base", "parent": None}, *({"id": n, "parent": "base"} for n in ("one", "two"))]
+                    return Outcome(ending="reply", status=200, body={"data": models})
+                asked.append((op, body["lora_name"]))
+                return Outcome(ending="reply", status=400 if body["lora_name"] in refused else 200, body={})
+
+    assert Cleaner(Listed(), None)._unload_adapters() is clean
+    assert asked == [("unload_lora_adapter", "one"), ("unload_lora_adapter", "two")]
+    Listed.spec.extra = ()
+    assert Cleaner(Listed(), None)._unload_adapters()
+    assert len(asked) == 2
 
 
 def test_what_it_cannot_have_is_unsupported_by_name(make):
