@@ -47,7 +47,7 @@ def test_what_breaks_every_scenario_is_told_once_and_the_summary_names_the_rules
     assert code == 3
     assert out.count("  error    ") == 1
     assert "harness error, " in out
-    assert "TOY-2 EXPLORE-1 EXPLORE-2" in out
+    assert "TOY-2 EXPLORE-1 EXPLORE-2" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("option", ["--report", "--junitxml", "--summary", "--histories"])

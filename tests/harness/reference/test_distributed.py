@@ -160,11 +160,12 @@ def test_without_a_transport_in_the_scenario_the_factory_decides():
     assert history.refits()[0].ok
     assert UPDATE in ops(history)
     assert distributed().capabilities().transports == {"distributed"}
-    assert ReferenceSut().capabilities().transports == {"tensor", "distributed", "checkpoint-engine", "disk", "lora"}
+    every = {"tensor", "distributed", "checkpoint-engine", "disk", "ipc", "lora"}
+    assert ReferenceSut().capabilities().transports == every
 
 
 def test_an_unknown_transport():
-    known = "tensor or distributed or checkpoint-engine or disk or lora"
+    known = "tensor or distributed or checkpoint-engine or disk or ipc or lora"
     with pytest.raises(ValueError, match=f"transport must be {known}, not 'pigeon'"):
         ReferenceSut(transport="pigeon")
 

@@ -56,7 +56,7 @@ def test_the_long_text_of_0_5_17_and_later():
 
 
 def test_the_short_text_of_0_5_12():
-    _, text = refused(changed(checker(mismatch="short"), norm=[0.5]), "compare")
+    _, text = refused(changed(checker(long_mismatch=False), norm=[0.5]), "compare")
     assert text == f"check tensor equality failed:\nname={NORM} max_abs_err=0.5 mean_abs_err={0.5 / 64} "
 
 
