@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from conformance.adapters import LOAD, UNLOAD
 from conformance.judging import Answer, Judge, every, said, wrong
+from conformance.lora_cache import adapter_of, apart
 from conformance.refits import Finding, Part, each_call, each_part, got, reported
 from conformance.rules.coll import asked
 from conformance.rules.make import engine, refit
@@ -29,12 +30,6 @@ def _name(call: Call) -> str:
     return str(call.arg("lora_name", ""))
 
 
-def _used(call: Call) -> str:
-    """The adapter that a request names, "" for none."""
-    named = call.arg("lora_path")
-    return named if isinstance(named, str) else ""
-
-
 def _truths(history: History) -> dict[Key, Said]:
     """(prompt, seed of the base weights, seed of the adapter) -> what a clean engine answers."""
     out: dict[Key, Said] = {}
@@ -52,7 +47,7 @@ def _last(notes: list[Note], call: Call) -> Note | None:
 def _pushed(history: History, call: Call) -> int | None:
     """The seed of the adapter that the client loaded under the name that a request uses: that of the refit."""
     for refit_ in reversed(history.refits()):
-        loads = [c for c in history.during(refit_).calls(LOAD, engine=call.engine) if _name(c) == _used(call)]
+        loads = [c for c in history.during(refit_).calls(LOAD, engine=call.engine) if _name(c) == adapter_of(call)]
         if loads and refit_.pos < call.pos:
             return refit_.seed
     return None
@@ -62,8 +57,8 @@ def _wanted(history: History, call: Call, truth: dict[Key, Said]) -> Said | None
     """What a sample has to be: of the base weights that the scenario says, and of the adapter that it names."""
     base = _last(history.facts("base", source="harness", engine=call.engine), call)
     adapter: int | None = None
-    if _used(call):
-        note = _last(history.facts("adapter", source="harness", engine=call.engine, lora_name=_used(call)), call)
+    if adapter_of(call):
+        note = _last(history.facts("adapter", source="harness", engine=call.engine, lora_name=adapter_of(call)), call)
         adapter = note.get("adapter") if note is not None else _pushed(history, call)
         if adapter is None:
             return None
@@ -82,7 +77,7 @@ def _gives(when: Callable[[Sample], bool] = lambda _: True) -> Judge:
                 continue
             exercised += 1
             if not same(sample.said, wanted):
-                right = f"{list(wanted[0])} of adapter {_used(sample.call) or '(none)'}"
+                right = f"{list(wanted[0])} of adapter {adapter_of(sample.call) or '(none)'}"
                 return wrong(sample.call, [right], exercised, str(list(sample.tokens)))
         return held(exercised)
 
@@ -107,28 +102,12 @@ def _loaded(*names: str, kind: str = "") -> Judge:
     return judge
 
 
-def _apart(history: History) -> Verdict:
-    """A prompt is found in the cache by requests of the same adapter alone."""
-    seen: set[tuple[str, int, str, tuple[int, ...]]] = set()
-    exercised = 0
-    for sample in samples(history):
-        key = (sample.call.engine, sample.call.incarnation, _used(sample.call), sample.prompt)
-        others = [other for other in seen if other[:2] == key[:2] and other[3] == key[3] and other != key]
-        if key in seen or others:
-            exercised += 1
-            if (sample.cached > 0) is not (key in seen):
-                right = "cached tokens" if key in seen else "no cached tokens: another adapter made them"
-                return wrong(sample.call, [right], exercised, f"{sample.cached} cached tokens")
-        seen.add(key)
-    return held(exercised)
-
-
 def _waits(history: History) -> Verdict:
     """An unload ends after the requests that it found, and these are whole."""
     exercised = 0
     for call in history.calls(UNLOAD):
         for request in history.calls("generate", engine=call.engine):
-            if _used(request) != _name(call) or not request.pos < call.pos < request.end_pos:
+            if adapter_of(request) != _name(call) or not request.pos < call.pos < request.end_pos:
                 continue
             exercised += 1
             sample = sample_of(request)
@@ -143,7 +122,7 @@ def _waits(history: History) -> Verdict:
 
 def _names_what_is_there(call: Call, state: State, history: History) -> Finding | bool:
     """A request of the client under an adapter finds it loaded."""
-    name = _used(call)
+    name = adapter_of(call)
     if call.op != "generate" or not name or call.fault or state.dead:
         return False
     if call.status == 400 and ("never been loaded" in call.message or GONE in call.message):
@@ -168,8 +147,8 @@ def _resident(history: History, name: str, incarnation: int, pos: int) -> list[s
 
 def _in_use(history: History, part: Part) -> Iterator[str]:
     for request in history.calls("generate", engine=part.engine):
-        if request.pos < part.refit.end_pos < request.end_pos and _used(request):
-            yield _used(request)
+        if request.pos < part.refit.end_pos < request.end_pos and adapter_of(request):
+            yield adapter_of(request)
 
 
 def _bounded(part: Part, history: History) -> Finding | bool:
@@ -232,7 +211,7 @@ RULES = (
     refit(
         "LORA-5",
         "A request under an adapter gets what the base weights and that very adapter give together.",
-        _gives(lambda sample: bool(_used(sample.call))),
+        _gives(lambda sample: bool(adapter_of(sample.call))),
         [AREAL, "managers/schedule_batch.py:1165@0.5.23"],
         mend="give every version a name of its own, and send its own tensors, rank and alpha with it",
     ),
@@ -301,8 +280,8 @@ RULES = (
     ),
     engine(
         "LORA-59",
-        "Cached prefixes of one adapter are not used for another, nor for the base.",
-        _apart,
+        "Cached prefixes of one adapter are used for its requests, not for those of another, nor for the base.",
+        apart,
         ["managers/schedule_batch.py:1165@0.5.23"],
         mend="look at the key of the prefix cache: the adapter's id is part of it",
     ),

@@ -263,28 +263,6 @@ def the_old_base() -> Tape:
     return new_base(ONE)
 
 
-def caches(*hits: tuple[str, int]) -> Tape:
-    tape = known()
-    for name, cached in hits:
-        use(tape, name, BASE, cached=cached)
-    return tape
-
-
-@holds("LORA-59")
-def each_has_its_own() -> Tape:
-    return caches(("", 0), ("one", 0), ("two", 0), ("one", 2), ("", 2))
-
-
-@breaks("LORA-59", "2 cached tokens")
-def one_for_all() -> Tape:
-    return caches(("", 0), ("one", 2))
-
-
-@breaks("LORA-59", "0 cached tokens")
-def none_for_adapters() -> Tape:
-    return caches(("one", 0), ("one", 0))
-
-
 def off(load_: int, unload_: int) -> Tape:
     tape = known()
     says = "LoRA is not enabled. Please set `--enable-lora` to enable LoRA."

@@ -11,7 +11,7 @@ from harness.history import History
 from tests.conformance.judged import BREAKS, HOLDS, OPEN, Make
 from tests.conformance.tape import Tape
 
-for _family in (*FAMILIES, "coll_waits", "coll_engine", "saver", "nixl", "lora_engine"):
+for _family in (*FAMILIES, "coll_waits", "coll_engine", "saver", "nixl", "lora_engine", "lora_cache"):
     importlib.import_module(f"tests.conformance.judged_{_family}")
 
 RULES = {rule.id: rule for rule in all_rules()}
