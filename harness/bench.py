@@ -117,10 +117,9 @@ class Bench(EngineBench):
         """One more engine, once it is known that the client has this bench's transport: a server may take seconds."""
         if self.transport and self._sut is None and self._sut_factory is not None:
             self._made()
-        if self._sut_factory is not None:
-            needs = dict(self.adapter_attribute("engine_options") or {})
-            if needs:
-                needs["base_gpu_id"] = sum(e.spec.tp for e in self.engines)
+        needs = dict(getattr(self._sut_factory, "engine_options", None) or {})
+        if needs:
+            needs["base_gpu_id"] = sum(e.spec.tp for e in self.engines)
             overrides = {**needs, **dict(self.spec.options), **overrides}
         return super().engine(name, **overrides)
 

@@ -45,11 +45,6 @@ class ReferenceSut:
     options = frozenset({"enable_weights_cpu_backup"})
     """What it reads of `--sut-option`."""
 
-    @property
-    def engine_options(self) -> Mapping[str, Any]:
-        """Launch options that its engines cannot do without."""
-        return {"device": "cuda", "checkpoint_engine": "0.4.2"} if self._transport == "ipc" else {}
-
     guards: Mapping[str, Any] = {
         "drivers": ("harness.reference.adapter", "harness.reference.refit"),
         "workers": ("fakes.engine", "fakes.fronts", "real_runs", "conformance"),
@@ -251,6 +246,13 @@ def checkpoint_engine() -> ReferenceSut:
     return ReferenceSut(transport="checkpoint-engine")
 
 
-def ipc() -> ReferenceSut:
+class IpcSut(ReferenceSut):
     """The reference client as the parameter servers of a checkpoint engine, whatever a scenario would choose."""
-    return ReferenceSut(transport="ipc")
+
+    engine_options: Mapping[str, Any] = {"device": "cuda", "checkpoint_engine": "0.4.2"}
+
+    def __init__(self) -> None:
+        super().__init__(transport="ipc")
+
+
+ipc = IpcSut

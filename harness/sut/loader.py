@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,4 +83,8 @@ def _checked(name: str, found: Any) -> Callable[[], Sut]:
             raise UsageError(f"system under test {name!r}: {type(sut).__name__} lacks {', '.join(missing)}")
         return cast(Sut, sut)
 
+    options = getattr(found, "engine_options", None)
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"system under test {name!r}: engine_options is a {type(options).__name__}, no mapping")
+    vars(factory)["engine_options"] = options
     return factory

@@ -123,6 +123,8 @@ class Sut(Protocol):
     `setup`: a run that is given another name is refused. It may have a method `check_options(options)`, asked then,
     that raises ValueError for a value that cannot work. An attribute `guards` (a mapping, see
     `harness.guards.subjects.Subject`) says where driver, workers, actors and launch arguments are: rules ENV and ASYNC.
+    A factory may have an attribute `engine_options` (of a class: on the class itself): launch options of SGLang that
+    its engines cannot do without. They are read before there is an adapter; a scenario's own go before them.
     """
 
     def setup(self, fleet: Fleet) -> None:

@@ -56,6 +56,19 @@ def test_engines_of_a_scenario_that_names_no_transport_need_no_adapter(bench):
     assert bench.made == []
 
 
+def test_what_its_engines_cannot_do_without_is_read_off_the_factory(bench):
+    """Each engine has GPUs of its own; what the scenario asks for goes before."""
+    bench._sut_factory.engine_options = {"device": "cuda", "page_size": 2}
+    bench.spec = EngineSpec("0.5.23", tp=2, options=(("page_size", 4),))
+    bench.engine()
+    bench.engine(device="cpu")
+    assert [dict(e.spec.options) for e in bench.engines] == [
+        {"device": "cuda", "page_size": 4, "base_gpu_id": 0},
+        {"device": "cpu", "page_size": 4, "base_gpu_id": 2},
+    ]
+    assert bench.made == []
+
+
 def test_a_client_hangs_three_times_in_one_family_and_eight_times_in_all():
     one = [f"refit/fleet/{name}: x.py:1 in push" for name in "abc"]
     assert _enough(one, SimpleNamespace(id="refit/fleet/d"))

@@ -177,6 +177,17 @@ class NotAnAdapter:
         pass
 
 
+def test_a_loaded_factory_says_what_engines_need():
+    assert load_sut("harness.reference.adapter:ipc").engine_options["device"] == "cuda"
+    assert load_sut("harness.reference.adapter:distributed").engine_options is None
+
+
+class AsksOfAnInstance:
+    @property
+    def engine_options(self):
+        return {}
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -184,6 +195,7 @@ class NotAnAdapter:
         ("no.such.module:x", "no module named 'no'"),
         ("tests.harness.toys:Nobody", "has no 'Nobody'"),
         ("math:pi", "is no factory"),
+        ("tests.harness.test_suites:AsksOfAnInstance", "engine_options is a property, no mapping"),
         ("tests.harness.broken_module:x", "raised ZeroDivisionError"),
     ],
 )
