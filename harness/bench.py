@@ -156,7 +156,9 @@ class Bench(EngineBench):
         """What the adapter says about itself under this name; None when it says nothing. It is not set up for it."""
         if self._sut_factory is None:
             raise Unsupported("no system under test: this is an engine-side run")
-        return getattr(self._sut if self._sut is not None else self._made()[0], name, None)
+        sut = self._sut if self._sut is not None else self._made()[0]
+        with self._adapter(f"its attribute {name}"):
+            return getattr(sut, name, None)
 
     def _fleet(self, caps: Caps) -> Fleet:
         from harness.endpoint import endpoints_of

@@ -16,6 +16,7 @@ from harness.guards.subjects import Subject
 PACKAGE = "guarded_toy"
 WORKER = f"{PACKAGE}.worker"
 CLEAN = "import json\n"
+COMPUTED = "import importlib\nname = 'no_such_'\nimportlib.import_module(name + 'engine')\n"
 TYPING = "from typing import TYPE_CHECKING\n"
 
 
@@ -53,6 +54,8 @@ IMPORTS = (
     _driver(
         "by-another-name", f"from importlib import import_module as load\nload('.worker', '{PACKAGE}')", "driver.py:2"
     ),
+    _driver("in-two-parts", f"import importlib\nimportlib.import_module('{PACKAGE}.' + 'worker')", "driver.py:2"),
+    _driver("in-text-that-is-executed", "exec('from . import worker')"),
     _driver("in-the-handler", "try:\n    import json\nexcept ImportError:\n    from . import worker", "driver.py:4"),
     _driver("caught-and-raised", "try:\n    from . import worker\nexcept ImportError:\n    raise", "driver.py:2"),
     _driver("on-the-way", "from . import helper", "helper.py:1", helper="from .worker import Worker\n"),
@@ -61,8 +64,7 @@ IMPORTS = (
     _driver("late-on-the-way", "from . import helper", "", helper="def make():\n    from .worker import Worker\n"),
     _driver("optional", "try:\n    from . import worker\nexcept ImportError:\n    worker = None", ""),
     _driver("another-worker", "from . import worker_names", "", worker_names="NAMES = ()\n"),
-    Case("computed", {"driver": "import importlib\nimportlib.import_module('no_such_' + 'engine')\n"}, "no_such_engine",
-         executed=True),
+    Case("computed", {"driver": COMPUTED}, "no_such_engine", executed=True),
 )  # fmt: skip
 
 ACTORS = {
@@ -77,6 +79,7 @@ ACTORS = {
 ARGUMENTS = (
     ("0.5.23", "tp_size", ""),
     ("0.5.23", "--tp-size=2", ""),
+    ("0.5.23", "--tp", ""),
     ("0.5.23", "disable_piecewise_cuda_graph", "0.5.12.post1"),
     ("0.5.23", "cuda_graph_bs", "not in 0.5.23"),
     ("0.5.12.post1", "cuda_graph_bs", ""),

@@ -11,16 +11,19 @@ import typer
 
 from harness.errors import UsageError
 from harness.guards import subjects
-from harness.guards.arguments import unknown_arguments
-from harness.guards.child import ask_child
+from harness.guards.arguments import names_of, unknown_arguments
+from harness.guards.child import MAX_LIMIT_S, ask_child
 from harness.guards.subjects import Subject
 from harness.settings import DEFAULT_VERSION
+from harness.words import quoted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Guards of a trainer's source and start.")
 
 MAX_FILE = 1 << 20
 Paths = Annotated[list[str] | None, typer.Option("--path", help="A folder to look in first; may be repeated.")]
-Limit = Annotated[float, typer.Option("--limit", min=0.1, help="Real seconds that code of yours may take.")]
+Limit = Annotated[
+    float, typer.Option("--limit", min=0.1, max=MAX_LIMIT_S, help="Real seconds that code of yours may take.")
+]
 
 
 @app.command()
@@ -53,6 +56,7 @@ def actor(
     limit: Limit = 120.0,
 ) -> int:
     """No class among these becomes an asyncio actor, by Ray's own rule: its blocking methods would run on that loop."""
+    _check_targets(target)
     found = subjects.actor_findings(Subject(actors=tuple(target), paths=tuple(path or ())), limit)
     return _told(found, f"{len(target)} classes: their methods run in threads")
 
@@ -69,7 +73,8 @@ def arguments(
     names = [*(name or ()), *(_names_in(file) if file is not None else ())]
     if not names:
         raise UsageError("no arguments are given: name them, or give --file")
-    return _told(unknown_arguments(engine.removeprefix("fake:"), names), f"{len(names)} arguments: {engine} takes them")
+    found = unknown_arguments(engine.removeprefix("fake:"), names)
+    return _told(found, f"{len(names_of(names))} arguments: {engine} takes them")
 
 
 @app.command()
@@ -85,11 +90,12 @@ def environment(
 
     NCCL reads NCCL_CUMEM_ENABLE once; engines set it to 0 where it is not set (entrypoints/engine.py:1876@0.5.22).
     """
+    _check_targets([target])
     wanted = dict(map(_assigned, variable or ["NCCL_CUMEM_ENABLE=0"]))
     told = ask_child("environment", {"target": target, "variables": wanted}, tuple(path or ()), limit)
     if not told["groups"]:
         why = f": it raised {told['raised']}" if told.get("raised") else ""
-        typer.echo(f"not judged: {target} made no process group{why}")
+        typer.echo(quoted(f"not judged: {target} made no process group{why}", 1000))
         return 2
     first: dict[str, Any] = told["groups"][0]
     found = [
@@ -103,10 +109,17 @@ def environment(
 def _told(found: Sequence[str], well: str) -> int:
     """Exit code 1 with a line for each finding, else 0."""
     for line in found:
-        typer.echo(f"✗ {line}")
+        typer.echo(f"✗ {quoted(line, 1000)}")
     if not found:
         typer.echo(f"ok  {well}")
     return int(bool(found))
+
+
+def _check_targets(targets: Sequence[str]) -> None:
+    for target in targets:
+        module, colon, name = target.partition(":")
+        if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+            raise UsageError(f"{quoted(target)!r} is not package.module:name")
 
 
 def _assigned(text: str) -> tuple[str, str]:

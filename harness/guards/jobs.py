@@ -1,6 +1,7 @@
 """What runs in a guard's child: imports with packages blocked, an actor's class, the order of environment and groups.
 
-`python -m harness.guards.jobs JOB FILE` reads its question as JSON from stdin and writes its answer into FILE.
+`python -I jobs.py JOB FD` reads its question as a line of JSON from stdin and writes its answer to that descriptor. It
+imports nothing of ours: what the user's modules are named is their affair.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ import importlib
 import inspect
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-OURS = str(Path(__file__).resolve().parent)
+OURS = str(Path(__file__).resolve())
+MOST = 20  # findings of a kind that are told
+LONG = 500  # characters of one
 
 
 class Blocked:
@@ -39,8 +44,9 @@ def imports(asked: dict[str, Any]) -> dict[str, Any]:
     for driver in asked["drivers"]:
         try:
             importlib.import_module(driver)
-        except Exception as error:
-            return {"driver": driver, "missing": getattr(error, "name", None) or "", **_raised(error)}
+        except BaseException as error:
+            missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
+            return {"driver": driver, "missing": str(missing or ""), **_raised(error)}
     return {}
 
 
@@ -84,15 +90,19 @@ def environment(asked: dict[str, Any]) -> dict[str, Any]:
             return
         name = os.fsdecode(arguments[0])
         value = os.fsdecode(arguments[1]) if event == "os.putenv" else None
-        if name in wanted and value != groups[0]["found"][name]:
+        if name in wanted and value != groups[0]["found"][name] and len(late) < MOST:
             late.append(f"{_place(sys._getframe(1))}: {name}={value} after the first group")
 
-    _watch_groups(groups, tuple(wanted))
+    try:
+        _watch_groups(groups, tuple(wanted))
+    except ImportError as error:
+        return {"usage": f"process groups are torch's, and torch is not installed here: pip install torch ({error})"}
+    function = _found(asked["target"])
     sys.addaudithook(heed)
     raised = {}
     try:
-        _found(asked["target"])()
-    except Exception as error:
+        function()
+    except BaseException as error:
         raised = _raised(error)
     return {"groups": groups, "late": late, **raised}
 
@@ -104,6 +114,7 @@ def _watch_groups(groups: list[dict[str, Any]], names: Sequence[str]) -> None:
 
     def helper(*args: Any, **keywords: Any) -> Any:
         found = {name: os.environ.get(name) for name in names}
+        del groups[MOST:]
         groups.append({"found": found, "place": _place(sys._getframe(1))})
         return original(*args, **keywords)
 
@@ -117,7 +128,7 @@ def _found(target: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise SystemExit(f"{target}: {type(error).__name__}: {error}") from None
+        raise Refused(f"{target}: {type(error).__name__}: {_text(error)}") from None
     return found
 
 
@@ -125,7 +136,14 @@ def _raised(error: BaseException) -> dict[str, Any]:
     """What an exception says, and the innermost line that is neither ours nor the import system's."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
     place = f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    return {"raised": f"{type(error).__name__}: {error}"[:500], "place": place[:500]}
+    return {"raised": f"{type(error).__name__}: {_text(error)}"[:LONG], "place": place[:LONG]}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _place(frame: FrameType | None) -> str:
@@ -143,12 +161,43 @@ def _is_machinery(filename: str) -> bool:
 JOBS = {"imports": imports, "actors": actors, "environment": environment}
 
 
+class Refused(Exception):
+    """The question cannot be answered; the text says why."""
+
+
+def _leave_with(parent: int) -> None:
+    """End this process and its group when the one that asked is gone: it keeps its end of `parent` open."""
+
+    def wait() -> None:
+        while os.read(parent, 1 << 16):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main() -> None:
-    """Answer one question."""
-    sys.path[:] = [path for path in sys.path if path]  # `-m` puts the working folder first: not the user's doing
-    asked = json.loads(sys.stdin.buffer.read())
-    answer = JOBS[sys.argv[1]](asked)
-    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
+    """Answer one question, and leave whatever threads of the user's still run."""
+    job, out = JOBS[sys.argv[1]], int(sys.argv[2])
+    with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the rest is the parent's end
+        asked = json.loads(stdin.readline())
+    parent = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.set_inheritable(out, False)
+    _leave_with(parent)
+    nonce, sys.path[:0] = asked.pop("nonce"), asked.pop("paths")
+    sys.argv[:] = [""]
+    try:
+        answer = job(asked)
+    except Refused as refused:
+        answer = {"usage": str(refused)}
+    sys.stdout.flush()
+    told = json.dumps({**answer, "nonce": nonce}).encode() + b"\n"
+    while told:
+        told = told[os.write(out, told) :]
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import UsageError
 from harness.guards.sources import Source
+from harness.words import told
 
 When = Literal["import", "call", "types"]
 """On import of the module; when something of it is called; never, for type checkers alone."""
@@ -35,7 +37,7 @@ def imports_of(source: Source) -> list[Import]:
     try:
         tree = ast.parse(text, str(source.path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{source.path}: no Python that this interpreter reads: {error}") from None
+        raise UsageError(f"{source.path}: no Python that this interpreter reads: {told(error)}") from None
     try:
         return list(_Walk(source, text.splitlines(), tree).all())
     except RecursionError:
@@ -105,12 +107,18 @@ class _Walk:
         yield self._found(names, node, when, optional)
 
     def _call(self, node: ast.Call, when: When, optional: bool) -> Iterator[Import]:
-        if not self._is_loader(node.func):
+        executes = isinstance(node.func, ast.Name) and node.func.id in ("exec", "eval")
+        if not executes and not self._is_loader(node.func):
             return
         given = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "name")]
-        if not given or not isinstance(given[0], ast.Constant) or not isinstance(given[0].value, str):
-            return  # computed: only a run tells (`harness.guards.blocked`)
-        name = given[0].value
+        name = _text(given[0]) if given else None
+        if name is None:
+            return  # computed: only a run tells (`harness.guards.jobs`)
+        if executes:
+            with suppress(SyntaxError, ValueError, MemoryError):
+                for one in self._body(ast.parse(name), when, optional):
+                    yield self._found(list(one.names), node, one.when, one.optional)
+            return
         level = len(name) - len(name.lstrip("."))
         base = _absolute(self._source.package, level, name[level:])
         if base is not None:
@@ -126,6 +134,19 @@ class _Walk:
     def _found(self, names: list[str], node: ast.stmt | ast.expr, when: When, optional: bool) -> Import:
         text = self._lines[node.lineno - 1].strip() if node.lineno <= len(self._lines) else ""
         return Import(tuple(name for name in names if name), node.lineno, text, when, optional)
+
+
+def _text(node: ast.expr) -> str | None:
+    """The text that an expression of constants gives; None for any other."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _text(node.left), _text(node.right)
+        return left + right if left is not None and right is not None else None
+    if isinstance(node, ast.JoinedStr):
+        parts = [_text(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
+        return "".join(part for part in parts if part is not None) if None not in parts else None
+    return None
 
 
 def _later(when: When) -> When:

@@ -10,6 +10,7 @@ from harness.errors import HarnessError
 from harness.guards.arguments import unknown_arguments
 from harness.guards.child import ask_child
 from harness.guards.imports import forbidden_imports
+from harness.words import quoted
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Subject:
         for key, value in given.items():
             if key == "executed":
                 taken[key] = bool(value)
-            elif isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value):
+            elif isinstance(value, (tuple, list)) and all(isinstance(one, str) and "\0" not in one for one in value):
                 taken[key] = tuple(value)
             else:
                 raise HarnessError(f"{who}: guards[{key!r}] is no tuple of strings but {value!r}"[:300])
@@ -60,7 +61,7 @@ def import_findings(subject: Subject, limit_s: float = 60.0) -> list[str]:
             lines.append(f"{told['place']}: importing {told['driver']} without them raises {told['raised']}")
         elif told.get("raised"):
             why = f"{told['raised']} ({told['place']})" if told.get("place") else told["raised"]
-            raise HarnessError(f"driver {told['driver']} is not imported here for another reason: {why}")
+            raise HarnessError(quoted(f"driver {told['driver']} is not imported here for another reason: {why}", 1000))
     return lines
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from harness.cli import invoke
@@ -42,7 +47,7 @@ def test_a_computed_import_is_found_by_the_run_alone():
         assert forbidden_imports(toy.drivers, toy.not_installed, toy.paths) == []
         (line,) = subjects.import_findings(toy)
     assert line.endswith("raises ModuleNotFoundError: No module named 'no_such_engine'")
-    assert "driver.py:2: importlib.import_module('no_such_' + 'engine')" in line
+    assert "driver.py:3: importlib.import_module(name + 'engine')" in line
 
 
 def test_the_way_to_an_import_is_told(package):
@@ -77,7 +82,7 @@ def test_circular_imports_end(package):
 
 
 def test_an_installed_package_that_is_missing_there_is_found_by_the_run(package):
-    path = package(driver="__import__('ju' + 'nitparser')\n")
+    path = package(driver="name = 'ju'\n__import__(name + 'nitparser')\n")
     (line,) = subjects.import_findings(
         Subject(drivers=("toy_trainer.driver",), not_installed=("junitparser",), paths=(path,))
     )
@@ -110,11 +115,22 @@ def test_a_driver_that_fails_for_another_reason_is_no_verdict(package):
         subjects.import_findings(Subject(drivers=("toy_trainer.driver",), not_installed=("torch",), paths=(path,)))
 
 
+FORGES = """import os
+for fd in range(3, 20):
+    try:
+        os.write(fd, b"{}\\n")
+    except OSError:
+        pass
+os._exit(0)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("import os\nos._exit(7)\n", "toy_trainer.driver: it ended the process with 7"),
-        ("print('bye')\nraise SystemExit(3)\n", "it ended the process with 3: bye"),
+        ("import os\nprint('bye', flush=True)\nos._exit(0)\n", "it ended the process with 0: bye"),
+        (FORGES, "it ended the process with"),
     ],
 )
 def test_a_driver_that_ends_its_process_is_one_line(package, text, told):
@@ -218,11 +234,20 @@ def test_arguments_come_from_a_file_too(tmp_path, capsys):
     [
         (["imports", "harness.words"], "nothing is forbidden"),
         (["arguments"], "no arguments are given"),
-        (["arguments", "tp_size", "--engine", "0.1"], "unknown engine version '0.1'"),
+        (["arguments", "tp_size", "--engine", "0.1"], "unknown engine version 0.1;"),
         (["arguments", "--file", "/dev/null"], "no JSON"),
         (["arguments", "--file", "/no/such/file"], "No such file"),
         (["environment", "harness.words:one_line", "--variable", "NCCL"], "not NAME=VALUE"),
-        (["environment", "no_such_module:main"], "no_such_module"),
+        (["environment", "no_such_module:main"], "no_such_module:main: ModuleNotFoundError"),
+        (["environment", "no_such_module"], "'no_such_module' is not package.module:name"),
+        (["actor", ""], "'' is not package.module:name"),
+        (["arguments", ""], "'' is no argument's name"),
+        (["arguments", *["tp_size"] * 10_001], "10001 arguments; more than 10000"),
+        (["imports", "harness.words", "--missing", "x", "--limit", "inf"], "--limit"),
+        (
+            ["imports", "harness.words", "--missing", "x", "--path", "/no/such/folder"],
+            "/no/such/folder: no such folder",
+        ),
     ],
 )
 def test_a_wrong_line_is_told_in_one(capsys, line, told):
@@ -230,6 +255,99 @@ def test_a_wrong_line_is_told_in_one(capsys, line, told):
     out = "".join(capsys.readouterr())
     assert told in out
     assert len(out.strip().splitlines()) == 1
+
+
+LAUNCH = ("--tp-size", "2", "--model-path", "m", "--mem-fraction-static", "0.8", "--enable-memory-saver", "--tp=2")
+
+
+def test_a_command_line_is_read_as_one():
+    assert unknown_arguments("0.5.23", LAUNCH) == []
+    assert unknown_arguments("0.5.23", ("tp_size", "--port", "-1", "--no-such", "x")) == [
+        "--no-such: no release has it" + unknown_arguments("0.5.23", ("--no-such",))[0].partition("has it")[2]
+    ]
+    (line,) = unknown_arguments("0.5.23", ("--enable-lora-x",))
+    assert line.startswith("--enable-lora-x: no release has it; is --enable-lora")
+    assert unknown_arguments("0.5.23", ("--dis",))[0].startswith("--dis: may be any of ")
+
+
+@pytest.mark.parametrize("name", ["harness", "json", "pathlib", "psutil", "fakes"])
+def test_modules_of_the_user_may_be_named_like_ours_or_pythons(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("VALUE = 'mine'\n")
+    (tmp_path / "named.py").write_text(f"import sys\nfound = __import__({name!r})\nimport no_such_engine\n")
+    subject = Subject(drivers=("named",), not_installed=("no_such_engine",), paths=(str(tmp_path),))
+    assert any("No module named 'no_such_engine'" in line for line in subjects.import_findings(subject))
+
+
+def test_what_a_driver_starts_ends_with_it(package, tmp_path):
+    wrote = tmp_path / "pids"
+    text = (
+        "import os, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        f"    open({str(wrote)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(1000)\n"
+        f"while not os.path.exists({str(wrote)!r}) or not open({str(wrote)!r}).read():\n"
+        "    time.sleep(0.01)\n"
+    )
+    path = package(driver=text)
+    assert ask_child("imports", {"drivers": ["toy_trainer.driver"], "blocked": []}, [path]) == {}
+    assert not psutil.pid_exists(int(wrote.read_text()))
+
+
+def test_a_child_ends_with_the_process_that_asked(package, tmp_path):
+    wrote = tmp_path / "pid"
+    hang = f"import os, time\nopen({str(wrote)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    path = package(driver=hang)
+    line = [sys.executable, "-m", "harness.cli", "guard", "imports", "toy_trainer.driver", "--missing", "x"]
+    asked = subprocess.Popen([*line, "--path", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not wrote.exists() or not wrote.read_text():
+        assert asked.poll() is None
+        time.sleep(0.01)
+    asked.kill()
+    asked.wait()
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(wrote.read_text())).wait(60)
+    assert not psutil.pid_exists(int(wrote.read_text()))
+
+
+def test_many_findings_stay_findings(package, capsys, monkeypatch):
+    pytest.importorskip("torch", reason="process groups are torch's")
+    monkeypatch.delenv("NCCL_CUMEM_ENABLE", raising=False)
+    more = (
+        ORDER
+        + "\ndef often():\n    good()\n    for i in range(100_000):\n        os.environ['NCCL_CUMEM_ENABLE'] = str(i)\n"
+    )
+    assert invoke(["guard", "environment", "toy_trainer.groups:often", "--path", package(groups=more)]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 20
+
+
+def test_what_a_stranger_wrote_is_one_visible_line(tmp_path, capsys):
+    file = tmp_path / "names.json"
+    file.write_text(json.dumps(["\x1b[31mX\n::error::boo"]))
+    assert invoke(["guard", "arguments", "--file", str(file)]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.isprintable()
+
+
+def test_an_adapter_whose_guards_spin_is_ended(monkeypatch):
+    from harness.bench import Bench
+    from harness.sut.protocol import Caps
+
+    class Spins:
+        def capabilities(self):
+            return Caps()
+
+        @property
+        def guards(self):
+            while True:
+                time.sleep(1)
+
+    bench = Bench.__new__(Bench)
+    bench._sut, bench._candidate, bench._sut_factory = Spins(), None, Spins
+    bench._sut_name, bench._hang_timeout = "spins", 0.2
+    with pytest.raises(HarnessError, match=r"'spins': its attribute guards: no return after 0\.2 s"):
+        bench.adapter_attribute("guards")
 
 
 def test_what_an_adapter_says_has_a_form():
