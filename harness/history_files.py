@@ -59,6 +59,20 @@ def write_records(path: Path, records: Iterable[AnyRecord]) -> None:
     write_whole(path, lzma.compress(data, preset=6) if path.suffix == ".xz" else data)
 
 
+def write_history(path: Path, history: History) -> None:
+    """Write a merged history so that `read_history` takes it back in the same order: header first, as of one writer.
+
+    `seq` is counted anew per (engine, incarnation), since its writers counted each for itself.
+    """
+    counted: dict[tuple[str, int], int] = {}
+    whole: list[AnyRecord] = [history.header, *history.records]
+    for place, record in enumerate(whole):
+        key = (record.engine, record.incarnation)
+        counted[key] = counted.get(key, 0) + 1
+        whole[place] = msgspec.structs.replace(record, seq=counted[key])
+    write_records(path, whole)
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and text of every line that is not blank; blank ones count, so that no file is read for ever."""
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.faults import Fault
 from harness.history import History
-from harness.history_files import write_records
+from harness.history_files import write_history
 from harness.report.run import Run
 from harness.units import Unit
 
@@ -100,7 +100,7 @@ class HistoryFolder:
         path = self._folder / f"{stem}{suffix}.jsonl.xz"
         try:
             with _told(path):
-                write_records(path, [history.header, *history.records])
+                write_history(path, history)
         except UsageError as error:
             self.unwritten = f"{error} (and no history after it)"
 

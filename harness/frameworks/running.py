@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import HarnessError, RefitcheckError, UsageError
 from harness.frameworks.cells import Cell, cell_of
 from harness.history import History
-from harness.history_files import write_records
+from harness.history_files import write_history
 from harness.runner import Runner, imported, outlived
 from harness.settings import Settings
 from harness.sut.adapters.table import FRAMEWORKS
@@ -112,5 +112,5 @@ def _with_history(cell: Cell, kept: list[History], histories: Path | None) -> Ce
         return cell
     histories.mkdir(parents=True, exist_ok=True)
     path = histories / f"{cell.sut.replace(':', '.')}-{cell.version}.jsonl.xz"
-    write_records(path, kept[0].records)
+    write_history(path, kept[0])
     return dataclasses.replace(cell, history=str(path))

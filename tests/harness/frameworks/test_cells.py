@@ -9,6 +9,7 @@ from harness.errors import UsageError
 from harness.frameworks import pages, running, upgrade
 from harness.frameworks.cells import Cell
 from harness.frameworks.cli import checkouts, options_for
+from harness.history_files import read_history
 from harness.settings import Settings
 
 HERE = "tests.harness.frameworks.drivers"
@@ -25,6 +26,7 @@ def test_a_driver_that_works(tmp_path):
     assert (found.outcome, found.told, found.missing, found.unknown, found.violated) == ("works", "works", (), (), [])
     assert found.rules["SESS-1"] == "held"
     assert found.history.startswith(str(tmp_path))
+    assert read_history(found.history).header.engine_version == "0.5.23"
     assert found.sequence == (
         "pause_generation > flush_cache > begin_weight_update > update_weights_from_tensor > end_weight_update"
         " > continue_generation"
