@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fakes.regular import MAX_JSON_BYTES, read_regular
+
 SHAPES = ("llama", "qwen2", "qwen3")
 _ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 MAX_FILE_BYTES = 2 << 30
@@ -154,7 +156,10 @@ def read_model(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray
     OSError when something is missing or too large, ValueError when it is not a checkpoint we can serve.
     """
     folder = Path(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = json.loads(read_regular(folder / "config.json", MAX_JSON_BYTES))
+    except RecursionError:
+        raise ValueError(f"{folder}/config.json is nested too deeply") from None
     if not isinstance(config, dict) or config.get("model_type") not in SHAPES:
         kind = config.get("model_type") if isinstance(config, dict) else None
         raise ValueError(f"{folder}: model_type {kind!r} cannot be served; expected one of {', '.join(SHAPES)}")
@@ -201,17 +206,17 @@ def write_tensors(path: Path, weights: Mapping[str, np.ndarray]) -> None:
 def read_tensors(folder: str | Path) -> dict[str, np.ndarray]:
     """All tensors of the *.safetensors files of `folder`, under their names in the file, read-only.
 
-    FileNotFoundError when there is none, ValueError for a file that is not one or that holds what numpy cannot.
+    FileNotFoundError when there is none, ValueError for a file that is not one or that holds what numpy cannot, and for
+    more than MAX_FILE_BYTES together.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"no *.safetensors in {folder}")
     out: dict[str, np.ndarray] = {}
     for file in files:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{file} is larger than {MAX_FILE_BYTES} bytes")
+        raw = read_regular(file, MAX_FILE_BYTES - sum(array.nbytes for array in out.values()))
         try:
-            out.update(_parse_tensors(file.read_bytes()))
+            out.update(_parse_tensors(raw))
         except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
             raise ValueError(f"{file} is not a safetensors file that can be served: {error}") from error
     return out

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.engine.protocol import ReadDisk
+from fakes.regular import MAX_JSON_BYTES, read_regular
 
 _REPOSITORY = re.compile(r"(\b[\w\-.]+\b/)?\b[\w\-.]{1,96}\b")
 """huggingface_hub's form of a name; what has it is looked up, and an engine without a network says so."""
@@ -25,12 +26,12 @@ def read_adapter(effect: ReadDisk) -> tuple[dict[str, Any], dict[str, Any] | Non
         from fakes.engine.weight_update import hub_words
 
         raise ValueError(HUB_OFFLINE.text if _REPOSITORY.fullmatch(effect.path) else hub_words(effect.path))
-    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    config = _json(folder / "adapter_config.json")
     added = folder / "added_tokens.json"
     tokens: dict[str, Any] | None = None
     if added.exists():
         try:
-            tokens = json.loads(added.read_text(encoding="utf-8"))
+            tokens = _json(added)
         except json.JSONDecodeError:
             tokens = None  # a warning in SGLang
     from fakes.tiny import read_tensors
@@ -41,3 +42,10 @@ def read_adapter(effect: ReadDisk) -> tuple[dict[str, Any], dict[str, Any] | Non
         return config, tokens, f"Cannot find any model weights with `{effect.path}`"
     except ValueError as error:
         return config, tokens, str(error)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(read_regular(path, MAX_JSON_BYTES))
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
