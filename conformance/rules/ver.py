@@ -112,16 +112,25 @@ def _label_at_delivery(history: History) -> Verdict:
             continue
         if sample.spans:
             return wrong(sample.call, ["no weight_versions"], exercised + 1, f"{list(sample.spans)}")
-        labels = [
-            str(c.arg("weight_version"))
+        updates = [
+            c
             for c in history.calls(UPDATE_OPS, engine=sample.call.engine)
             if sample.call.pos < c.pos and c.end_pos < sample.call.end_pos and c.ok and c.arg("weight_version")
         ]
-        if labels and before[sample.call.id].label != labels[-1]:
+        if not updates or _published(history, updates[-1], sample):
+            continue
+        label = str(updates[-1].arg("weight_version"))
+        if before[sample.call.id].label != label:
             exercised += 1
-            if sample.label != labels[-1]:
-                return wrong(sample.call, [f"weight_version {labels[-1]!r}"], exercised, repr(sample.label))
+            if sample.label != label:
+                return wrong(sample.call, [f"weight_version {label!r}"], exercised, repr(sample.label))
     return held(exercised)
+
+
+def _published(history: History, update: Call, sample: Sample) -> bool:
+    """Whether a version may have been published after this update had left and before this request ended."""
+    publishes = history.calls("update_weight_version", engine=sample.call.engine)
+    return any(c.end_pos > update.pos and c.pos < sample.call.end_pos and acted(c) is not False for c in publishes)
 
 
 def _fresh_label(history: History) -> Verdict:

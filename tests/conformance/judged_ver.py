@@ -134,6 +134,40 @@ def label_at_the_end() -> Tape:
     return crossing("v2")
 
 
+def published(label: str, *, first: bool, status: int | None = 200) -> Tape:
+    """Beside an update, before it or after it, a version is published."""
+    tape = Tape("0.5.18")
+    running = tape.start("generate", {"input_ids": [1]}, origin="traffic")
+    if not first:
+        update(tape, "v2")
+    error = "" if status else "timeout"
+    tape.call("update_weight_version", {"new_version": "p1", "abort_all_requests": False}, status, error=error)
+    if first:
+        update(tape, "v2")
+    tape.finish(running, body=tape.answer([1], label=label))
+    return tape
+
+
+@leaves_open("VER-55")
+def published_after_the_update() -> Tape:
+    return published("p1", first=False)
+
+
+@leaves_open("VER-55")
+def published_without_an_answer() -> Tape:
+    return published("p1", first=False, status=None)
+
+
+@breaks("VER-55", "'p1'")
+def published_before_the_update() -> Tape:
+    return published("p1", first=True)
+
+
+@breaks("VER-55", "'p1'")
+def a_publish_is_refused() -> Tape:
+    return published("p1", first=False, status=400)
+
+
 @breaks("VER-55", "'default'")
 def label_of_the_beginning() -> Tape:
     return crossing("default")
