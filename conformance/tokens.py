@@ -137,13 +137,25 @@ def around(history: History, call: Call) -> Iterator[tuple[Sample, Sample]]:
             yield before[sample.prompt], sample
 
 
-def _pairs(when: When, ok: Callable[[Sample, Sample], bool], allowed: str) -> Judge:
+def _alone(history: History, sample: Sample) -> bool:
+    """Whether no other request beside it, which may have been served first, has its prompt."""
+    others = history.calls("generate", engine=sample.call.engine)
+    return not any(c.id != sample.call.id and c.overlaps(sample.call) and _asks(c, sample.prompt) for c in others)
+
+
+def _asks(call: Call, prompt: tuple[int, ...]) -> bool:
+    return tuple(call.arg("input_ids") or ()) == prompt
+
+
+def _pairs(when: When, ok: Callable[[Sample, Sample], bool], allowed: str, *, alone: bool = False) -> Judge:
     def judge(history: History) -> Verdict:
         exercised = 0
         for call, state in steps(history):
             if state.dead or not when(call, state):
                 continue
             for before, after in around(history, call):
+                if alone and not _alone(history, after):
+                    continue
                 exercised += 1
                 if not ok(before, after):
                     told = f"before {list(before.tokens)}, after {list(after.tokens)} (cached {after.cached})"
@@ -164,8 +176,8 @@ def changed(when: When) -> Judge:
 
 
 def cached_after(when: When, ok: Callable[[int], bool], allowed: str) -> Judge:
-    """After each selected call, what the first sample of a known prompt says of cached tokens."""
-    return _pairs(when, lambda _a, b: ok(b.cached), allowed)
+    """After each selected call, what the first sample of a known prompt says of cached tokens, if it came alone."""
+    return _pairs(when, lambda _a, b: ok(b.cached), allowed, alone=True)
 
 
 def truthful(when: Callable[[Sample, State], bool], seed_fact: str = "holds") -> Judge:

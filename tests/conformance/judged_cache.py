@@ -205,6 +205,18 @@ def flush_only_says_so() -> Tape:
     return flushed_then(2)
 
 
+@leaves_open("CACHE-5")
+def two_for_one_prompt_after_a_flush() -> Tape:
+    """Who came second may be served first, and has then filled the cache."""
+    tape = Tape()
+    tape.gen([1, 1])
+    flush(tape)
+    first = tape.start("generate", {"input_ids": [1, 2, 3]})
+    tape.gen([1, 1])
+    tape.finish(first, 200, tape.answer([1, 1], cached=2))
+    return tape
+
+
 @holds("CACHE-51")
 def idle_flush() -> Tape:
     tape = Tape()
