@@ -6,7 +6,7 @@ from conformance.judging import DIES, answered, every, later, op, said, wrong
 from conformance.pushes import push_answered, push_unchanged
 from conformance.refits import Finding, Part, each_part, fleet_parts, got, reported
 from conformance.rules.make import engine, refit
-from conformance.view import BUCKET, BUCKETS, SESSION_OPS, UPDATE_OPS, State, acted, died
+from conformance.view import BUCKET, BUCKETS, SESSION_OPS, UPDATE_OPS, State, acted, cargo, died
 from harness.history import Call, History
 from harness.rules import Verdict, held
 
@@ -52,23 +52,29 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
             str(first),
         )
     told = first.message.strip()
-    own = [c for c in history.during(part.refit).calls(origin="sut") if not c.ok and c.pos <= first.pos]
-    if first.status is not None and told and own and own[0] is first and told not in part.refit.error:
+    bad = [c for c in history.during(part.refit).calls(origin="sut") if not c.ok]
+    own = [c for c in bad if c.pos <= first.pos or c.end_pos <= first.end_pos]  # what failed before it is told instead
+    if first.status is not None and told and own == [first] and told not in part.refit.error:
         return f"an error that says {told[:80]!r}", f"{reported(part.refit)}, when {got(first)}", str(first)
     return None
 
 
 def _made_good(part: Part, call: Call) -> bool:
     """A begin that was refused because a session was open, and was then done again; an end that found none open, which
-    is what it wanted, before a session that was opened and ended."""
+    is what it wanted, before a session that was opened (whether that one was ended is SESS-1's); a bucket that was
+    refused, and the very same one taken later in the refit.
+
+    An update writes values over values and keeps no count: where a refused one was loaded in part, the same bytes sent
+    again write every name of it. Silence and a 5xx are no refusals: that one may still be loading (LIVE-2).
+    """
+    later = [c for c in part.calls if c.pos > call.end_pos]
     if call.op == "begin_weight_update":
-        return any(acted(c) for c in part.op(call.op) if c.pos > call.pos)
+        return any(acted(c) for c in later if c.op == call.op)
+    if call.op in BUCKETS:
+        refused = call.outcome == "fail" and call.status is not None and call.status < 500
+        return refused and bool(cargo(call)) and any(c.ok and c.request == call.request for c in later)
     tidied = call.op == "end_weight_update" and "no weight-update session" in call.message
-    return tidied and any(
-        b.ok and any(e.ok and e.pos > b.pos for e in part.op(call.op))
-        for b in part.op("begin_weight_update")
-        if b.pos > call.pos
-    )
+    return tidied and any(c.ok for c in later if c.op == "begin_weight_update")
 
 
 def _needs_a_tokenizer(call: Call, state: State) -> bool:
@@ -102,8 +108,8 @@ RULES = (
         ["managers/io_struct.py:2050@0.5.23", "areal-project/AReaL#1444"],
         follows=["LIVE-2"],
         mend=(
-            "check status and success of every answer, catch time-outs as failures, and raise an error that quotes "
-            "what the engine said"
+            "check status and success of every answer, treat time-outs as failures, raise what the engine said; a "
+            "bucket refused with 400 may be sent again unchanged"
         ),
     ),
     refit(

@@ -11,8 +11,8 @@ from conformance.pushes import push_answered, push_gives
 from conformance.receiving import local_devices, same_names
 from conformance.refits import Finding, Part, each_part, parts
 from conformance.rules.make import engine, refit
-from conformance.view import payloads, tp
-from harness.history import History
+from conformance.view import died, payloads, tp
+from harness.history import Call, History
 from harness.rules import Verdict, held, violated
 
 WORKER = "managers/tp_worker.py"
@@ -30,10 +30,14 @@ def _at_tp_2(judge: Judge) -> Judge:
 def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, of the tensors that the others carry, too.
 
-    Where nobody recorded who made it, the answers tell.
+    Where nobody recorded who made it, right answers tell that all is well; wrong ones do not tell whose fault they are
+    (ranks cut full tensors themselves, whoever sent them): they are VERIF-1's.
     """
     if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
+    for call in part.payload_buckets:
+        if (short := _too_few(call, tp(history, part.engine))) is not None:
+            return short
     known, gpus = origins(history), gpus_of(history, part.engine)
     sure = True
     for call in part.payload_buckets:
@@ -54,7 +58,20 @@ def _right_producers(part: Part, history: History) -> Finding | bool:
             if position < len(gpus) and origin.rank != gpus[position]:
                 actual = f"payload[{position}] came from rank {origin.rank}, not from GPU {gpus[position]}"
                 return right, actual, str(call)
-    return None if sure else content(part, history)
+    if sure:
+        return None
+    found = content(part, history)
+    return False if isinstance(found, tuple) else found
+
+
+def _too_few(call: Call, ranks: int) -> Finding:
+    """A list that is shorter than the engine has ranks: its body tells, answered or not."""
+    listed = call.arg("serialized_named_tensors")
+    if not isinstance(listed, list | tuple) or len(listed) >= ranks:
+        return None
+    told = f"{len(listed)} payload{'s' if len(listed) != 1 else ''} for {ranks} ranks"
+    told += "; the engine died of it" if died(call) else ""
+    return f"{ranks} payloads for {ranks} ranks", told, str(call)
 
 
 def _own_payload_each(part: Part, history: History) -> Finding | bool:
@@ -115,7 +132,7 @@ def _ragged(part: Part, history: History) -> Finding | bool:
 RULES = (
     refit(
         "RANK-1",
-        "payload[i] comes from the producer on the GPU of the engine's tp rank i.",
+        "Every tp rank has a payload, and payload[i] comes from the producer on the GPU of the engine's tp rank i.",
         each_part(_right_producers),
         [f"{WORKER}:200@0.5.23", "NVIDIA-NeMo/RL#3519", "vllm-project/vllm#48981"],
         follows=["NAME-71"],

@@ -79,9 +79,18 @@ def _end_of_what(part: Part, history: History) -> Finding | bool:
 
 
 def _left_open(part: Part, history: History) -> bool:
-    """Whether an earlier refit may have left this incarnation's session open."""
-    calls = history.calls(SESSION_OPS, engine=part.engine, incarnation=part.incarnation)
-    before = [c for c in calls if c.pos < part.refit.pos]
+    """Whether the client may believe that what it began before on this engine is still open.
+
+    Also where that was with an incarnation that died meanwhile: at the same url another one may answer, and no call of
+    the client has told it so.
+    """
+    calls = history.calls(SESSION_OPS, engine=part.engine)
+    before = [
+        c
+        for c in calls
+        if (c.pos < part.refit.pos and c.incarnation == part.incarnation)
+        or (c.pos < part.calls[0].pos and c.incarnation < part.incarnation)
+    ]
     return bool(before) and not (before[-1].op == "end_weight_update" and before[-1].ok)
 
 
@@ -103,6 +112,7 @@ RULES = (
         each_part(_begins_again),
         [f"{WU}:309@0.5.23", "vllm-project/vllm#39212"],
         versions=SESSIONS,
+        follows=["RANK-1"],
         mend=(
             "in the handler of a failed refit post /end_weight_update; where a begin answers 400 'already open', end "
             "that session and begin again"

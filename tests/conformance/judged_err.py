@@ -113,6 +113,58 @@ def an_end_that_found_none_open_and_nothing_after_it() -> Tape:
     return tape
 
 
+@holds("ERR-1")
+def a_clean_up_that_found_nothing_before_the_first_failure() -> Tape:
+    """The session died with the incarnation before; what the error has to tell is the lost connection."""
+    tape = Tape()
+    with tape.refit(error="update_weights_from_tensor: Server disconnected"):
+        tape.sut("end_weight_update", {}, 400, NONE_OPEN)
+        tape.sut("begin_weight_update")
+        tape.bucket(status=None, error="dropped")
+    return tape
+
+
+@holds("ERR-1")
+def a_clean_up_that_failed_while_the_first_failure_was_heard_first() -> Tape:
+    tape = Tape()
+    tape.gen([1], engine="e1")
+    with tape.refit(error="e1: Weights are torn"):
+        end = tape.start("end_weight_update", {}, origin="sut")
+        tape.message("update_weights_from_tensor", 400, "Weights are torn", {"a": 1}, origin="sut", engine="e1")
+        tape.finish(end, 400, NONE_OPEN)
+    return tape
+
+
+def asked_again(again: str = "p0", status: int = 400, **request: str) -> Tape:
+    tape = Tape()
+    with tape.refit():
+        tape.sut("begin_weight_update")
+        tape.bucket(("p0",), status)
+        tape.bucket((again,), request=dict(request))
+        tape.sut("end_weight_update")
+    return tape
+
+
+@leaves_open("ERR-1")
+def a_refused_bucket_that_was_taken_when_sent_again() -> Tape:
+    return asked_again()
+
+
+@breaks("ERR-1", "the client reported success")
+def a_refused_bucket_and_another_one() -> Tape:
+    return asked_again("p1")
+
+
+@breaks("ERR-1", "the client reported success")
+def a_refused_bucket_sent_again_in_another_way() -> Tape:
+    return asked_again(load_format="direct")
+
+
+@breaks("ERR-1", "the client reported success")
+def a_bucket_that_may_still_be_loading_sent_again() -> Tape:
+    return asked_again(status=500)
+
+
 @leaves_open("ERR-1")
 def a_flush_that_was_granted_later() -> Tape:
     tape = Tape()

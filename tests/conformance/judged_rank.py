@@ -56,14 +56,22 @@ def from_another_gpu() -> Tape:
     return tape
 
 
-@breaks("RANK-1", "of no set")
-def transposed_and_wrong() -> Tape:
+@leaves_open("RANK-1")
+def wrong_content_that_nobody_recorded() -> Tape:
     return refit("x", "y", tokens=[9, 9])
 
 
 @holds("RANK-1")
 def wrong_content_by_the_right_ranks() -> Tape:
     return refit("a", "b", tokens=[9, 9])
+
+
+@breaks("RANK-1", "1 payload for 2 ranks; the engine died of it")
+def one_payload_for_two_ranks() -> Tape:
+    tape = Tape(tp=2)
+    with tape.refit(error="dropped"):
+        tape.bucket(("x",), None, error="dropped")
+    return tape
 
 
 @breaks("RANK-1", "only some of its payloads carry up")

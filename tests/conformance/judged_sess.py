@@ -274,3 +274,45 @@ def body_is_missed_with_422() -> Tape:
     tape = Tape()
     tape.call("begin_weight_update", None, 422, {"message": "Field required"}, bare=True)
     return tape
+
+
+def died_with_its_session(between: str = "") -> Tape:
+    """The engine dies in an open session; another incarnation answers at the same url."""
+    tape = Tape()
+    with tape.refit(1, error="dropped"):
+        tape.sut("begin_weight_update")
+        tape.bucket(status=None, error="dropped")
+        if between == "end":
+            tape.message("end_weight_update", 400, NOT_OPEN, origin="sut", incarnation=1)
+    with tape.refit(2):
+        if between != "end":
+            tape.message("end_weight_update", 400, NOT_OPEN, origin="sut", incarnation=1)
+        tape.sut("begin_weight_update", incarnation=1)
+        tape.bucket(incarnation=1)
+        tape.sut("end_weight_update", incarnation=1)
+        if between == "twice":
+            tape.sut("end_weight_update", incarnation=1)
+    return tape
+
+
+@holds("SESS-71")
+def an_end_of_a_session_that_died() -> Tape:
+    return died_with_its_session()
+
+
+@holds("SESS-71")
+def an_end_of_a_session_that_died_in_the_same_refit() -> Tape:
+    return died_with_its_session("end")
+
+
+@breaks("SESS-71", "an end of nothing")
+def an_end_after_the_end_in_the_next_incarnation() -> Tape:
+    return died_with_its_session("twice")
+
+
+@breaks("SESS-71", "an end of nothing")
+def an_end_of_a_session_that_was_ended_before_the_death() -> Tape:
+    tape = whole(Tape())
+    with tape.refit(2, error="x"):
+        tape.message("end_weight_update", 400, NOT_OPEN, origin="sut", incarnation=1)
+    return tape
