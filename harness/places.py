@@ -75,7 +75,8 @@ def place_of(where: str, history: History) -> Place:
 def _placed(pos: int, own: bool, history: History, refits: Iterable[Refit]) -> Place:
     begun = [refit.index for refit in refits if refit.pos <= pos]
     before = (call for call in history.calls(origin="sut") if call.pos <= pos)
-    hurt = any(call.tampered or call.outcome == "indefinite" for call in before)
+    # a call that is named itself and got no answer brought that about itself, unless the gate did
+    hurt = any(call.tampered or (call.outcome == "indefinite" and call.pos < pos) for call in before)
     hurt = hurt or any(refit.ok is False and refit.end_pos < pos for refit in refits)
     return Place(pos, begun[-1] if begun else -1, own, hurt)
 

@@ -68,6 +68,16 @@ def test_a_refit_that_failed_by_itself_counts_as_a_fault_for_what_comes_after_it
     assert place_of(str(answer), tape.history).after_fault
 
 
+def test_a_call_that_kills_the_engine_itself_is_not_after_a_fault():
+    tape = Tape()
+    with tape.refit(0, "v1", error="dropped"):
+        tape.bucket(status=None, error="dropped")
+        tape.sut("continue_generation", status=None, error="refused")
+    (bucket,), (resume,) = tape.history.calls(BUCKET), tape.history.calls("continue_generation")
+    assert not place_of(str(bucket), tape.history).after_fault
+    assert place_of(str(resume), tape.history).after_fault
+
+
 def test_a_history_that_breaks_nothing_has_no_breaches():
     assert breaches_of((), {"A-1": None}) is None
     found = breaches_of((), {"A-1": None, "B-1": Place(3)})
