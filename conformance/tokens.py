@@ -137,7 +137,7 @@ def around(history: History, call: Call) -> Iterator[tuple[Sample, Sample]]:
             yield before[sample.prompt], sample
 
 
-def _alone(history: History, sample: Sample) -> bool:
+def came_alone(history: History, sample: Sample) -> bool:
     """Whether no other request beside it, which may have been served first, has its prompt."""
     others = history.calls("generate", engine=sample.call.engine)
     return not any(c.id != sample.call.id and c.overlaps(sample.call) and _asks(c, sample.prompt) for c in others)
@@ -154,7 +154,7 @@ def _pairs(when: When, ok: Callable[[Sample, Sample], bool], allowed: str, *, al
             if state.dead or not when(call, state):
                 continue
             for before, after in around(history, call):
-                if alone and not _alone(history, after):
+                if alone and not came_alone(history, after):
                     continue
                 exercised += 1
                 if not ok(before, after):

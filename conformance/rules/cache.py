@@ -10,7 +10,7 @@ from conformance.judging import busy as _busy
 from conformance.judging import idle as _idle
 from conformance.refits import Finding, Part, each_call, each_part, got, met_by_traffic, parts, reported
 from conformance.rules.make import engine, refit
-from conformance.tokens import Said, cached_after, same, samples, seeds_of, truths
+from conformance.tokens import Said, cached_after, came_alone, same, samples, seeds_of, truths
 from conformance.view import BUCKET, BUCKETS, State, flushes, steps
 from harness.history import Call, History
 from harness.rules import Verdict, held, violated
@@ -81,6 +81,8 @@ def _clean_after_flush(history: History) -> Verdict:
             if sample.prompt not in before or not call.before(sample.call):
                 continue
             before.discard(sample.prompt)
+            if not came_alone(history, sample):
+                continue
             exercised += 1
             if sample.cached or seeds_of(sample, truth) == frozenset():
                 told = f"cached_tokens {sample.cached}, {list(sample.tokens)}"

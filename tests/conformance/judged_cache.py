@@ -303,6 +303,18 @@ def update_does_not_flush() -> Tape:
     return stale([9, 9], 2)
 
 
+@leaves_open("CACHE-58")
+def two_for_one_prompt_after_an_update() -> Tape:
+    tape = Tape()
+    tape.gen([1, 1])
+    tape.bucket(request={"flush_cache": True})
+    first = tape.start("generate", {"input_ids": [1, 2, 3]})
+    second = tape.start("generate", {"input_ids": [1, 2, 3]})
+    tape.finish(second, 200, tape.answer([2, 2]))
+    tape.finish(first, 200, tape.answer([2, 2], cached=2))
+    return tape
+
+
 def refused_by_update(status: int | None, message: str = "") -> Tape:
     tape = Tape()
     running = tape.start("generate", {"input_ids": [1]}, origin="traffic")
