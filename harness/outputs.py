@@ -46,6 +46,8 @@ class Outputs:
                     path.unlink(missing_ok=True)  # a second run may have done so
         if self.histories is not None:
             with _told(self.histories):
+                if self.histories.exists() and not self.histories.is_dir():
+                    raise UsageError(f"{self.histories}: is no folder")
                 self.histories.mkdir(parents=True, exist_ok=True)
                 tempfile.TemporaryFile(prefix=".refitcheck-", dir=self.histories).close()
 

@@ -90,7 +90,7 @@ def run(request: Request) -> int:
     known = catalogue.load(request.catalogues) if request.of_catalogue else {}
     if request.replay is not None:
         known = {m.id: m for m in replay.engine_side(known.values())}
-    mutants = _of_rules(_chosen(known, request.mutants), request.rules) if request.of_catalogue else []
+    mutants = _of_rules(_chosen(known, request.mutants), request) if request.of_catalogue else []
     if request.of_catalogue:
         edited = [place for m in mutants if isinstance(m.op, Edits) for place in m.op.by_target(m.target)]
         if request.replay is not None:
@@ -178,10 +178,12 @@ def _chosen(known: dict[str, Mutant], names: Sequence[str]) -> list[Mutant]:
     return [known[name] for name in names] or list(known.values())
 
 
-def _of_rules(mutants: list[Mutant], rules: tuple[str, ...]) -> list[Mutant]:
+def _of_rules(mutants: list[Mutant], request: Request) -> list[Mutant]:
     """Those that break one of these rules or families, all without any."""
+    rules = request.rules
     found = [m for m in mutants if not rules or any(named(rule, rules) for rule in m.breaks)]
     if not found:
+        _brought(request.rule_files)  # a file that cannot be read is the nearer mistake
         raise UsageError(f"no mutant breaks {', '.join(rules)}; --list shows what each one breaks")
     return found
 
