@@ -61,8 +61,8 @@ def _failure_is_heard(part: Part, history: History) -> Finding | bool:
 
 def _made_good(part: Part, call: Call) -> bool:
     """A begin that was refused because a session was open, and was then done again; an end that found none open, which
-    is what it wanted, before a session that was opened (whether that one was ended is SESS-1's); a bucket that was
-    refused, and the very same one taken later in the refit.
+    is what it wanted, before another begin (which, where it failed, is the failure to be told; whether its session was
+    ended is SESS-1's); a bucket that was refused, and the very same one taken later in the refit.
 
     An update writes values over values and keeps no count: where a refused one was loaded in part, the same bytes sent
     again write every name of it. Silence and a 5xx are no refusals: that one may still be loading (LIVE-2).
@@ -74,7 +74,7 @@ def _made_good(part: Part, call: Call) -> bool:
         refused = call.outcome == "fail" and call.status is not None and call.status < 500
         return refused and bool(cargo(call)) and any(c.ok and c.request == call.request for c in later)
     tidied = call.op == "end_weight_update" and "no weight-update session" in call.message
-    return tidied and any(c.ok for c in later if c.op == "begin_weight_update")
+    return tidied and any(c.op == "begin_weight_update" and c.outcome != "open" for c in later)
 
 
 def _needs_a_tokenizer(call: Call, state: State) -> bool:

@@ -125,6 +125,25 @@ def a_clean_up_that_found_nothing_before_the_first_failure() -> Tape:
 
 
 @holds("ERR-1")
+def a_clean_up_that_found_nothing_before_a_begin_that_was_not_answered() -> Tape:
+    tape = Tape()
+    with tape.refit(error="begin_weight_update: Server disconnected"):
+        tape.sut("end_weight_update", {}, 400, NONE_OPEN)
+        tape.sut("begin_weight_update", status=None, error="dropped")
+    return tape
+
+
+@holds("ERR-1")
+def a_clean_up_that_met_the_next_incarnation_after_the_first_failure() -> Tape:
+    tape = Tape()
+    with tape.refit(error="update_weights_from_tensor: Server disconnected"):
+        tape.sut("begin_weight_update")
+        tape.bucket(status=None, error="dropped")
+        tape.sut("end_weight_update", {}, 400, NONE_OPEN, incarnation=1)
+    return tape
+
+
+@holds("ERR-1")
 def a_clean_up_that_failed_while_the_first_failure_was_heard_first() -> Tape:
     tape = Tape()
     tape.gen([1], engine="e1")
