@@ -30,8 +30,8 @@ def _at_tp_2(judge: Judge) -> Judge:
 def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, of the tensors that the others carry, too.
 
-    Where nobody recorded who made it, right answers tell that all is well; wrong ones do not tell whose fault they are
-    (ranks cut full tensors themselves, whoever sent them): they are VERIF-1's.
+    Where nobody recorded who made it, the answers tell: but wrong ones are VERIF-1's alone where every rank got the very
+    same bytes, since ranks cut full tensors themselves.
     """
     if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
@@ -61,7 +61,8 @@ def _right_producers(part: Part, history: History) -> Finding | bool:
     if sure:
         return None
     found = content(part, history)
-    return False if isinstance(found, tuple) else found
+    alike = all(len(set(payloads(call))) == 1 for call in part.payload_buckets)
+    return False if alike and isinstance(found, tuple) else found
 
 
 def _too_few(call: Call, ranks: int) -> Finding:

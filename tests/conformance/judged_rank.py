@@ -56,9 +56,14 @@ def from_another_gpu() -> Tape:
     return tape
 
 
-@leaves_open("RANK-1")
+@breaks("RANK-1", "of no set")
 def wrong_content_that_nobody_recorded() -> Tape:
     return refit("x", "y", tokens=[9, 9])
+
+
+@leaves_open("RANK-1")
+def wrong_content_of_the_same_bytes_for_all() -> Tape:
+    return refit("x", "x", tokens=[9, 9])
 
 
 @holds("RANK-1")
