@@ -30,8 +30,8 @@ def _at_tp_2(judge: Judge) -> Judge:
 def _right_producers(part: Part, history: History) -> Finding | bool:
     """payload[i] was made for tp rank i of this engine, of the tensors that the others carry, too.
 
-    Where nobody recorded who made it, the answers tell: but wrong ones are VERIF-1's alone where every rank got the very
-    same bytes, since ranks cut full tensors themselves.
+    Where nobody recorded who made it, the answers tell: but wrong ones are VERIF-1's alone where every rank got the
+    very same bytes, since ranks cut full tensors themselves.
     """
     if tp(history, part.engine) < 2 or not part.payload_buckets:
         return False
