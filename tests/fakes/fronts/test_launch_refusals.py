@@ -114,7 +114,7 @@ def _without_weights(folder):
         (_without_weights, "no *.safetensors in"),
         (_cut, "is not a safetensors file that can be served"),
         (lambda f: (f / "config.json").write_text("{"), "Expecting property name"),
-        (lambda f: (f / "config.json").write_text("[" * 100_000), "maximum recursion depth"),
+        (lambda f: (f / "config.json").write_text("[" * 100_000), "nested too deeply"),
         (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\0"), "codec can't decode"),
         (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), "hidden_size is None in config.json"),
         (lambda f: _config(f, num_attention_heads=0), "num_attention_heads is 0 in config.json"),
