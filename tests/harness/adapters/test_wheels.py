@@ -1,5 +1,6 @@
 """Frameworks of PyPI, where they are installed (CI has a lane for it): their own code, and what becomes of it."""
 
+import dataclasses
 import importlib.util
 import os
 
@@ -31,7 +32,9 @@ def test_a_wheel_does_what_it_did(name, version):
     if not checkout and (framework.alone or importlib.util.find_spec(framework.package) is None):
         pytest.skip(f"{name} is not installed: {framework.install}")
     options = {"checkout": checkout} if checkout else {}
-    (cell,) = running.cells(SETTINGS, (name,), (version,), options_of=lambda sut: options)
+    # At tp 2 AReaL removes the folder at rank 0's answer: what becomes of that depends on when the others read.
+    settings = dataclasses.replace(SETTINGS, tp=1) if name == "areal" else SETTINGS
+    (cell,) = running.cells(settings, (name,), (version,), options_of=lambda sut: options)
     compared = expected.compared(cell)
     assert compared.row is not None
     assert compared.differs == "", cell.why

@@ -202,8 +202,9 @@ def ray() -> ModuleType:
     made = sys.modules.get("ray")
     if made is not None and "refitcheck" in vars(made):
         return made
-    from harness.sut.adapters.stubs import StubModule
+    from harness.sut.adapters.stubs import Finder, StubModule
 
+    sys.meta_path.append(Finder(("ray",)))  # the rest of it too, also where a real one is installed
     module: Any = StubModule("ray")
     module.__path__ = []
     module.__spec__ = ModuleSpec("ray", None)
