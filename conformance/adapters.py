@@ -128,16 +128,6 @@ def _merged(shape: str, tied: bool, base: int, adapter: int | None) -> Any:
 
 @lru_cache(maxsize=1024)
 def _answer(shape: str, tied: bool, base: int, adapter: int | None, prompt: tuple[int, ...], n: int) -> Expected:
-    from fakes.engine.model import log_softmax
+    from harness.lanes.fake import greedy
 
-    model = _merged(shape, tied, base, adapter)
-    kv, feed = model.empty_kv(), list(prompt)
-    tokens: list[int] = []
-    logprobs: list[float] = []
-    for _ in range(n):
-        logits, new = model.forward(feed, kv, last_only=True)
-        kv.append(new)
-        tokens.append(int(logits[-1].argmax()))
-        logprobs.append(float(log_softmax(logits[-1])[tokens[-1]]))
-        feed = tokens[-1:]
-    return Expected(tuple(tokens), tuple(logprobs))
+    return greedy(_merged(shape, tied, base, adapter), prompt, n)

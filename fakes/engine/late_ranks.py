@@ -68,6 +68,7 @@ class LateRanks:
         self._s = scheduler
         self._seed = seed
         self._queues: dict[int, deque[Read]] = {}
+        self._stepping = False
 
     @property
     def busy(self) -> bool:
@@ -78,6 +79,17 @@ class LateRanks:
     def deadline(self) -> float | None:
         """When the next of them goes on by itself."""
         return min((queue[0].at for queue in self._queues.values() if queue[0].waits is None), default=None)
+
+    def begin_step(self) -> None:
+        """Rank 0 begins a forward step, in which it waits for the others."""
+        self._stepping = True
+
+    def awaited(self, op: str | None) -> bool:
+        """Whether rank 0 waits in a collective for ranks that are late: in a step, or for the request that is next."""
+        if not self.busy:
+            self._stepping = False
+            return False
+        return self._stepping or (op is not None and op not in ALONE)
 
     def told(self, update: int, path: str, load_format: str | None) -> None:
         """Rank 0 begins an update: the others do so in their own time, drawn from the engine's seed."""

@@ -20,7 +20,7 @@ from fakes.engine.cache import PrefixCache
 from fakes.engine.crash import Crash, crash
 from fakes.engine.engine_profile import EngineProfile
 from fakes.engine.flushing import DeferredFlush
-from fakes.engine.late_ranks import ALONE, LateRanks
+from fakes.engine.late_ranks import LateRanks
 from fakes.engine.load import Load
 from fakes.engine.lora_manager import LoraManager
 from fakes.engine.memo import model_key
@@ -31,7 +31,7 @@ from fakes.engine.request import Req, aborted, eos_ids
 from fakes.engine.server_info import internal_state
 from fakes.engine.watchdog import Watchdog
 from fakes.engine.weight_update import WeightUpdater
-from fakes.engine.weights import check_kernels, loaded_ranks
+from fakes.engine.weights import check_kernels, loaded_ranks, state_id_of
 
 LONGEST_SLEEP_S = (2**63 - 1) // 10**9
 """time.sleep takes nanoseconds in 64 bits."""
@@ -89,7 +89,6 @@ class Scheduler:
         self.memory = Memory(self)
         self.updater = WeightUpdater(self, weights)
         self.late = LateRanks(self, config.random_seed)
-        self._meeting = False
         self.forward: Forward | None = None
         self._io: tuple[IO, str, dict[int, Done | None]] | None = None
         self._any = False
@@ -118,8 +117,7 @@ class Scheduler:
         """16 hex digits of all parameters of all ranks; computed again only after a change."""
         version = sum(rank.version for rank in self.ranks)
         if self._state[0] != version:
-            parts = [rank.state_id() for rank in self.ranks]
-            self._state = (version, parts[0] if len(parts) == 1 else _combine(parts))
+            self._state = (version, state_id_of(self.ranks))
         return self._state[1]
 
     @property
@@ -158,7 +156,7 @@ class Scheduler:
             if self.forward is not None and self._step_done():
                 progressed = True  # messages that came during the step see its batch before it is cleaned up
                 continue
-            if self.forward is not None or self._in_a_collective():
+            if self.forward is not None or self.late.awaited(self.inbox[0][0] if self.inbox else None):
                 return progressed
             if self.inbox:
                 progressed = True
@@ -172,13 +170,6 @@ class Scheduler:
                 self.load.publish()
                 return progressed
             progressed = True
-
-    def _in_a_collective(self) -> bool:
-        """Whether rank 0 waits for others that are late: in a step, or for a request that needs all."""
-        if not self.late.busy:
-            self._meeting = False
-            return False
-        return self._meeting or (bool(self.inbox) and self.inbox[0][0] not in ALONE)
 
     def next_deadline(self) -> float | None:
         """When this scheduler next has something to do without being asked."""
@@ -243,7 +234,7 @@ class Scheduler:
         if self._stale():
             return False
         if self.late.busy:
-            self._meeting = True
+            self.late.begin_step()
             return False
         self.memory.check_serving()
         check_kernels(self.ranks, len(self.batch.waiting[0].prompt) if self.batch.waiting else len(self.batch.running))
@@ -254,12 +245,11 @@ class Scheduler:
             "session_open": self.updater.session is not None,
             "torn": self.updater.torn,
         }
-        profile = self.profile
         self.forward = self.batch.launch(
             self.now,
             weights=self.state_id(),
-            prefill_s=profile.prefill_step_s + self._sleep_s,
-            decode_s=profile.decode_step_s + self._sleep_s,
+            prefill_s=self.profile.prefill_step_s + self._sleep_s,
+            decode_s=self.profile.decode_step_s + self._sleep_s,
             facts=facts,
         )
         return self.forward is not None
@@ -408,9 +398,3 @@ class Scheduler:
         """managers/scheduler.py:6102@0.5.23: nothing, or nothing above zero, is no sleep."""
         self._sleep_s = max(float(obj.get("forward_sleep_time") or 0.0), 0.0)
         return {"success": True, "message": ""}
-
-
-def _combine(parts: Sequence[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

@@ -256,6 +256,12 @@ def check_kernels(ranks: Sequence[RankWeights], tokens: int) -> None:
             raise Crash("RuntimeError", text, rank.tp_rank)
 
 
+def state_id_of(ranks: Sequence[RankWeights]) -> str:
+    """16 hex digits of all content of all ranks."""
+    parts = [rank.state_id() for rank in ranks]
+    return parts[0] if len(parts) == 1 else hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
 def loaded_ranks(
     config: EngineConfig, model_config: Mapping[str, Any], weights: Mapping[str, np.ndarray]
 ) -> list[RankWeights]:

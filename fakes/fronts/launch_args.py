@@ -173,32 +173,31 @@ def _own_parser(prog: str) -> _Parser:
 
 def options_of(version: str) -> dict[str, str]:
     """Every option of a version by SGLang's name for its value, with its kind: store, true, optional, gone or const."""
-    table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
-    mask = sum(1 << table["versions"].index(name) for name in _NEIGHBOURS.get(version, (version,)))
-    return {option["dest"]: option["kind"] for option in table["options"] if option.get("in", mask) & mask}
+    return {option["dest"]: option["kind"] for option in _options(version)}
 
 
 def flags_of(version: str) -> dict[str, tuple[str, bool]]:
     """Every flag of a version: SGLang's name for its value, and whether the flag ends the launch all the same."""
-    table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
-    mask = sum(1 << table["versions"].index(name) for name in _NEIGHBOURS.get(version, (version,)))
     found: dict[str, tuple[str, bool]] = {}
-    for option in table["options"]:
-        if option.get("in", mask) & mask:
-            for flag in option["flags"]:
-                found.setdefault(flag, (option["dest"], option["kind"] in ("gone", "const") and "error" in option))
+    for option in _options(version):
+        for flag in option["flags"]:
+            found.setdefault(flag, (option["dest"], option["kind"] in ("gone", "const") and "error" in option))
     return found
 
 
-def _sglang_parser(prog: str, version: str) -> _Parser:
+def _options(version: str) -> list[dict[str, Any]]:
+    """The rows of a version; of one that was not read, those of its neighbours."""
     table = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
-    versions = _NEIGHBOURS.get(version, (version,))
-    mask = sum(1 << table["versions"].index(name) for name in versions)
+    mask = sum(1 << table["versions"].index(name) for name in _NEIGHBOURS.get(version, (version,)))
+    return [option for option in table["options"] if option.get("in", mask) & mask]
+
+
+def _sglang_parser(prog: str, version: str) -> _Parser:
     parser = _Parser(prog=prog, argument_default=argparse.SUPPRESS)
     seen: set[str] = set()
-    for option in table["options"]:
+    for option in _options(version):
         flags = [flag for flag in option["flags"] if flag not in seen]
-        if option.get("in", mask) & mask and flags:
+        if flags:
             seen.update(flags)
             _add(parser, flags, option)
     return parser

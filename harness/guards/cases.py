@@ -27,7 +27,6 @@ class Case:
     id: str
     files: Mapping[str, str]
     word: str
-    driver: str = f"{PACKAGE}.driver"
     executed: bool = False
 
 
@@ -93,7 +92,7 @@ def subject_of(case: Case) -> Iterator[Subject]:
     """The toy package of a case in a folder that is gone afterwards."""
     with _package({"worker": "class Worker: ...\n", **case.files}) as folder:
         yield Subject(
-            drivers=(case.driver,),
+            drivers=(f"{PACKAGE}.driver",),
             workers=(WORKER,),
             not_installed=("no_such_engine",),
             executed=case.executed,

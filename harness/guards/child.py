@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from harness.adopting import adopting
 from harness.errors import UsageError
 from harness.words import quoted
 
@@ -27,8 +27,6 @@ MAX_PRINTED = 4096  # of what the child prints, its end
 MAX_LIMIT_S = 86_400.0
 JOBS = Path(__file__).with_name("jobs.py")
 MARK = "REFITCHECK_GUARD"  # in the environment of a child and of all that it starts
-_SET_SUBREAPER, _GET_SUBREAPER = 36, 37
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 
 
 def ask_child(job: str, asked: Mapping[str, Any], paths: Sequence[str] = (), limit_s: float = 60.0) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def ask_child(job: str, asked: Mapping[str, Any], paths: Sequence[str] = (), lim
             raise UsageError(f"--path {quoted(path)}: no such folder")
     nonce = secrets.token_hex(16)
     question = {**asked, "nonce": nonce, "paths": [*paths, *_already(), folder]}
-    with _adopting(nonce), _started(job, nonce) as (child, answer, printed):
+    with adopting(lambda pid: _is_marked(pid, nonce)), _started(job, nonce) as (child, answer, printed):
         told, said = _heard(child, question, answer, printed, time.monotonic() + min(limit_s, MAX_LIMIT_S))
     if told is None:
         raise UsageError(f"{_who(asked)}: it has not come back after {limit_s:g} s")
@@ -126,39 +124,16 @@ def _heard(
     return bytes(told), bytes(said)
 
 
-@contextmanager
-def _adopting(nonce: str) -> Iterator[None]:
-    """What a child leaves behind in sessions of its own becomes ours for the while, and is ended."""
-    if _PRCTL is None:
-        yield
-        return
-    before = ctypes.c_int()
-    _PRCTL(_GET_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    _PRCTL(_SET_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        for _ in range(100):  # what is killed may have begun another
-            left = [child for child in psutil.Process().children(recursive=True) if _is_marked(child, nonce)]
-            if not left:
-                break
-            for child in left:
-                with suppress(psutil.Error):
-                    child.kill()
-            psutil.wait_procs(left, timeout=0.5)
-        _PRCTL(_SET_SUBREAPER, before.value, 0, 0, 0)
-
-
 def _mark(nonce: str) -> str:
     """Another word than the one that an answer must have."""
     return hashlib.sha256(nonce.encode()).hexdigest()
 
 
-def _is_marked(child: psutil.Process, nonce: str) -> bool:
-    try:
-        return child.status() != psutil.STATUS_ZOMBIE and child.environ().get(MARK) == _mark(nonce)
-    except psutil.Error:
-        return False
+def _is_marked(pid: int, nonce: str) -> bool:
+    """Whether a guard's child began it; what has ended is nobody's."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).environ().get(MARK) == _mark(nonce)
+    return False
 
 
 def _who(asked: Mapping[str, Any]) -> str:

@@ -315,9 +315,13 @@ def clean_answer(
     shape: str, tied: bool, dtype: str, tp: int, seed: int, prompt: tuple[int, ...], n: int, held: str = ""
 ) -> Expected:
     """Greedy tokens and their logprobs from a clean cache."""
+    return greedy(_clean_model(shape, tied, dtype, tp, seed, held), prompt, n)
+
+
+def greedy(model: Any, prompt: Sequence[int], n: int) -> Expected:
+    """`n` tokens of a `fakes.engine.model.Model` from an empty cache, and their logprobs."""
     from fakes.engine.model import log_softmax
 
-    model = _clean_model(shape, tied, dtype, tp, seed, held)
     kv, feed = model.empty_kv(), list(prompt)
     tokens: list[int] = []
     logprobs: list[float] = []

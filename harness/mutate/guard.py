@@ -18,9 +18,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from harness.adopting import adopting
 from harness.errors import HarnessError, RefitcheckError, UsageError
 from harness.streams import complain, give_up, lost
 from harness.words import told
@@ -30,7 +30,7 @@ COLLECT_S = 600.0
 GRACE_S = 30.0
 """So long a session that was interrupted may take to tell what it has."""
 LINGER_S = 3.0
-_DEATH_SIGNAL, _SUBREAPER = 1, 36
+_DEATH_SIGNAL = 1
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 _inside: tuple[int, int] | None = None  # the process that is guarded, and where it speaks
@@ -71,7 +71,7 @@ def guarded(work: Callable[[], int]) -> int:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     read, write = os.pipe()
-    with _adopting():
+    with adopting():
         pid = 0
         try:
             with _passing_signals() as passing:
@@ -221,34 +221,6 @@ def _end(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-
-
-@contextlib.contextmanager
-def _adopting() -> Iterator[None]:
-    """What the child's tests leave running, in whatever group or session, becomes ours and is ended (on Linux)."""
-    if _PRCTL is None:
-        yield
-        return
-    others = _children()
-    _PRCTL(_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        while left := _children() - others:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
-        _PRCTL(_SUBREAPER, 0, 0, 0, 0)
-
-
-def _children() -> set[int]:
-    found: set[int] = set()
-    for path in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found.update(int(pid) for pid in path.read_text().split())
-    return found
 
 
 def _open_standard_streams() -> None:

@@ -34,7 +34,7 @@ class Line(Protocol):
     address: str
     uuid: str
 
-    def offer(self, names: Sequence[str]) -> None: ...  # noqa: D102
+    def offer(self, names: Sequence[str]) -> None: ...  # noqa: D102 - fakes.trainer.worker_line says it
 
     def fill(self, offset: int, named: Named) -> list[dict[str, Any]]: ...  # noqa: D102
 

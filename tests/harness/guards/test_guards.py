@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
-import time
+import threading
 from contextlib import suppress
 
 import psutil
@@ -140,7 +141,7 @@ def test_a_driver_that_ends_its_process_is_one_line(package, text, told):
 
 
 def test_a_driver_that_does_not_come_back_is_ended(package):
-    path = package(driver="import time\nwhile True: time.sleep(60)\n")
+    path = package(driver="import signal\nsignal.pause()\n")
     with pytest.raises(UsageError, match=r"toy_trainer\.driver: it has not come back after 0\.5 s"):
         ask_child("imports", {"drivers": ["toy_trainer.driver"], "blocked": []}, [path], limit_s=0.5)
 
@@ -271,7 +272,8 @@ def test_a_command_line_is_read_as_one():
 
 
 @pytest.mark.parametrize("name", ["harness", "json", "pathlib", "psutil", "fakes"])
-def test_modules_of_the_user_may_be_named_like_ours_or_pythons(tmp_path, name):
+def test_modules_of_the_user_may_be_named_like_ours_or_pythons(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / f"{name}.py").write_text("VALUE = 'mine'\n")
     (tmp_path / "named.py").write_text(f"import sys\nfound = __import__({name!r})\nimport no_such_engine\n")
     subject = Subject(drivers=("named",), not_installed=("no_such_engine",), paths=(str(tmp_path),))
@@ -279,16 +281,16 @@ def test_modules_of_the_user_may_be_named_like_ours_or_pythons(tmp_path, name):
 
 
 def test_what_a_driver_starts_ends_with_it(package, tmp_path):
-    wrote = tmp_path / "pids"
+    wrote = tmp_path / "pid"
     text = (
-        "import os, threading, time\n"
-        "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
+        "import os, signal, threading\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "there, here = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
-        f"    open({str(wrote)!r}, 'w').write(str(os.getpid()))\n"
-        "    time.sleep(1000)\n"
-        f"while not os.path.exists({str(wrote)!r}) or not open({str(wrote)!r}).read():\n"
-        "    time.sleep(0.01)\n"
+        "    os.write(here, str(os.getpid()).encode())\n"
+        "    signal.pause()\n"
+        f"open({str(wrote)!r}, 'wb').write(os.read(there, 20))\n"
     )
     path = package(driver=text)
     assert ask_child("imports", {"drivers": ["toy_trainer.driver"], "blocked": []}, [path]) == {}
@@ -297,18 +299,17 @@ def test_what_a_driver_starts_ends_with_it(package, tmp_path):
 
 def test_a_child_ends_with_the_process_that_asked(package, tmp_path):
     wrote = tmp_path / "pid"
-    hang = f"import os, time\nopen({str(wrote)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    os.mkfifo(wrote)  # both ends wait for each other
+    hang = f"import os, signal\nopen({str(wrote)!r}, 'w').write(str(os.getpid()))\nsignal.pause()\n"
     path = package(driver=hang)
     line = [sys.executable, "-m", "harness.cli", "guard", "imports", "toy_trainer.driver", "--missing", "x"]
     asked = subprocess.Popen([*line, "--path", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not wrote.exists() or not wrote.read_text():
-        assert asked.poll() is None
-        time.sleep(0.01)
+    pid = int(wrote.read_text())
     asked.kill()
     asked.wait()
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(wrote.read_text())).wait(60)
-    assert not psutil.pid_exists(int(wrote.read_text()))
+        psutil.Process(pid).wait(60)
+    assert not psutil.pid_exists(pid)
 
 
 def test_many_findings_stay_findings(package, capsys, monkeypatch):
@@ -340,8 +341,7 @@ def test_an_adapter_whose_guards_spin_is_ended(monkeypatch):
 
         @property
         def guards(self):
-            while True:
-                time.sleep(1)
+            threading.Event().wait()
 
     bench = Bench.__new__(Bench)
     bench._sut, bench._candidate, bench._sut_factory = Spins(), None, Spins
